@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-# `make` lists the verbs. They expect what `./satlab` installs; CI and users run `./satlab test`, which ends here.
+# `make` lists the verbs. They expect what `./satlab --install test` installs; `./satlab test` ends here, too.
 PY := .venv/bin/python
 # One build for clippy, the tests of the crates, and the programs that the other tests run: by clippy's compiler, which
-# prints what it finds as warnings of the build (./satlab has the same variable), again whenever nothing is left to build.
+# prints what it finds as warnings of the build (also in src/satlab/common/install.py).
 lint-rust rust generate: export RUSTC_WORKSPACE_WRAPPER := $(shell command -v clippy-driver)
-# noq where the compiler is new enough (docs/decisions/0010-noq.md), as in ./satlab.
+# noq where the compiler is new enough (docs/decisions/0010-noq.md)
 NOQ := $(shell printf '1.88\n%s\n' "$$(rustc --version | cut -d' ' -f2)" | sort -VC && echo ,satpep/noq,satperf/noq,satvirtual/noq)
 WHOLE := --profile ci --workspace --features satperf/quiche$(NOQ) --locked
 # A test waits more than it works: four workers more than cores.
 WORKERS ?= $(shell echo $$(($$(nproc) + 4)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadscope
 unit python vm-nspawn soak: export SATLAB_PROGRAMS ?= $(CURDIR)/target/ci
-export PYTHONPATH := src:.
 export CARGO_TERM_COLOR ?= never
 
 .DEFAULT_GOAL := help
 help: ## list the verbs
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
-test: lint rust python ## everything CI runs (root)
+test: lint rust python ## everything but the VM lab (root)
 
 lint: lint-rust lint-python lint-ansible site ## formatting, linters, type checks
 	shellcheck satlab .ci/run docs/ci/action.sh
@@ -36,7 +35,7 @@ lint-python:
 	$(PY) tools/structure.py --check
 
 lint-ansible:
-	.venv/bin/ansible-lint -q openbach-scenarios/jobs/*/*install_*.yml
+	.venv/bin/ansible-lint -q -c openbach-scenarios/.ansible-lint openbach-scenarios/jobs/*/*install_*.yml
 	.venv/bin/yamllint -s -c ansible/.yamllint ansible
 	cd ansible && ../.venv/bin/ansible-lint -q --offline
 	vagrant validate
@@ -44,56 +43,47 @@ lint-ansible:
 rust: ## unit, property and corpus tests of the crates
 	cargo test $(WHOLE) --bins --lib --tests # there are none in documentation and examples (tests/test_suite.py)
 
-bench: ## benchmarks for developers: make bench ARGS=link (root)
-	$(PY) -m benches $(ARGS)
-
 unit: ## tests beside the code (ARGS go to pytest)
 	$(PYTEST) -q src collect benches openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
 
-python: ## unit, network and browser tests (ARGS go to pytest; -n 0: one after the other)
+python: ## unit, network and browser tests (root; ARGS go to pytest; -n 0: one after the other)
 	$(PYTEST) $(ARGS)
 
-soak: ## 500 rounds of kill -9, SIGSTOP and a full disk, then hostile raw files (root, about 80 minutes; ARGS go to the rounds)
+vm-nspawn: ## the whole VM lab in booted containers (root, about 15 minutes)
+	$(PY) -m pytest tests/vm -m nspawn $(ARGS)
+
+vm-tcg: ## the small VM lab under software emulation, with our own box (root, about an hour)
+	$(PY) -m pytest -s tests/vm -m vm $(ARGS)
+
+soak: ## 500 rounds of kill -9, SIGSTOP and a full disk, then hostile raw files (root, about 80 minutes)
 	$(PY) -m tests.soak.soak --minutes 150 --state .satlab/soak.jsonl $(ARGS)
 	$(PY) -m tests.security.hostile_run
 
-dist: ## Debian packages of what guests of the VM lab run, into dist/
-	cargo build --release --locked -p satlink
-	$(PY) -m satlab.vm.dist dist
+bench: ## benchmarks for developers: make bench ARGS=link (root)
+	$(PY) -m benches $(ARGS)
 
-release: ## the appliance as a Debian package and an OCI image, into dist/ (root; programs built by ./satlab --install lab quic fec virtual)
-	$(PY) -m tools.release dist --image
+generate: ## write the files that are made from others: OpenSAND profiles, schemas, pages of the reference
+	SATLAB_GENERATE=1 cargo test -q $(WHOLE) --lib --bins schema_file
+	$(PY) tools/generate.py
 
-first-figure: ## from a bare Debian to the first figure, median of 3 (root, a quiet host, after make release)
-	$(PY) -m tools.first_figure dist/satlab_*.deb $(ARGS)
-
-page-times: ## until pages of satlab serve can be read, with 200 runs, as JSON (a quiet host, Python packages of ./satlab test)
-	$(PY) -m tests.browser.page_times $(ARGS)
-
-pictures: ## draw the pictures of the documentation from the pages (docs/pictures)
+pictures: ## draw the pictures of the documentation (docs/pictures)
 	SATLAB_PICTURES=docs/pictures $(PYTEST) -n 0 -q tests/browser/test_pictures.py
 
 site: ## the documentation as a site, into dist/site; a broken link fails
 	$(PY) -m sphinx -q -W --keep-going -c docs/site -b html . dist/site
 
+dist: ## Debian packages of what guests of the VM lab run, into dist/
+	cargo build --release --locked -p satlink
+	$(PY) -m satlab.vm.dist dist
+
 box: ## a Vagrant box made from Debian packages alone, into dist/ (root)
 	$(PY) -m satlab.vm.box dist
 
-vm-nspawn: ## the whole VM lab in booted containers: roles, second run, measurements (root, about 15 minutes)
-	$(PY) -m pytest tests/vm -m nspawn $(ARGS)
+release: ## the appliance as a Debian package and an OCI image, into dist/ (root, after ./satlab --install lab quic fec virtual)
+	$(PY) -m tools.release dist --image
 
-vm-tcg: ## the small lab in virtual machines under software emulation, with our own box (root, about an hour)
-	$(PY) -m pytest -s tests/vm -m vm $(ARGS)
-
-figures: ## rooms, dependencies, levels, lines and tests, as ARCHITECTURE.md states them
-	$(PY) tools/structure.py --sizes
-
-compare: ## the table "Before the redesign and now" of docs/measurements.md (root, a quiet host, about 25 minutes)
-	python3 tools/compare_figures.py $(ARGS)
-
-generate: ## write the files that are made from others: OpenSAND profiles, schemas, pages of the reference
-	SATLAB_GENERATE=1 cargo test -q $(WHOLE) --lib --bins schema_file
-	$(PY) tools/generate.py
+lock: ## the newest versions of Python packages, into uv.lock
+	.satlab/uv/bin/uv lock --upgrade
 
 format: ## rewrite the sources in the project's format
 	cargo fmt --all
@@ -103,4 +93,4 @@ format: ## rewrite the sources in the project's format
 clean: ## remove build output (not runs/)
 	rm -rf target .venv .satlab
 
-.PHONY: help test bench lint lint-rust lint-python lint-ansible rust unit python soak dist release first-figure page-times pictures site box vm-nspawn vm-tcg figures compare generate format clean
+.PHONY: help test lint lint-rust lint-python lint-ansible rust unit python vm-nspawn vm-tcg soak bench generate pictures site dist box release lock format clean

@@ -5,7 +5,7 @@ commands.
 The loop runs half of the tasks before the engine and half after it, so that a host that becomes
 faster or slower counts for both. A task is one QUIC connection under the virtual clock, which takes
 CPU time alone. A shared host needs up to a third more CPU time for the same task
-(docs/measurements.md); what is added is therefore the time beyond the tasks' own CPU time, of the
+(docs/results.md); what is added is therefore the time beyond the tasks' own CPU time, of the
 engine less that of the loop.
 """
 
@@ -26,7 +26,7 @@ from satlab.campaign import engine, planning, request
 from satlab.campaign.engine import Engine, Options
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.link_bench import Promise, at_most
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.record import Attempt
 from satlab.campaign.request import Flows
 from satlab.common import paths, processes
@@ -35,10 +35,10 @@ from satlab.common.errors import ExitStatus, HostError
 
 SCHEMA = "satlab/bench-campaign/2"
 PROBE_S = 60.0
-"""Simulated time of the run that finds out how many simulated seconds a task has."""
+"""Simulated time of the run that determines how many simulated seconds a task needs."""
 ADDED_RATIO, ADDED_S, PLANNED_S = 0.05, 1.0, 20.0
-"""Promised at the most, with tasks of 4 s: the engine's time over the loop's, what it adds to a
-task, s; and the planning of 10,000 cells, s.
+"""Promised limits with tasks of 4 s: the engine's time over the loop's, the time it adds to a task,
+s, and the planning of 10,000 cells, s.
 """
 DEADLINE_S = 3600.0
 MATRIX = """\
@@ -98,7 +98,7 @@ def measure(
 def figures(
     looped: Spent, engine_s: float, began_unix_s: float, attempts: Sequence[Attempt], at_once: int
 ) -> dict[str, Any]:
-    """Return what was measured. `attempts`: those of the engine, by their begin.
+    """Return the figures. `attempts`: those of the engine, by their begin.
 
     `added_ratio`, `added_s_per_task`: by the time beyond the tasks' CPU time. `wall_ratio`: by the
     clock alone. `gap_s`: median from the end of a task to the begin of the next one in its slot,
@@ -175,9 +175,7 @@ def plan_of(count: int, simulated_s: float, task_s: float) -> Plan:
         )
         for number in range(1, count + 1)
     )
-    return Plan(
-        name="cost", deadline_s=DEADLINE_S, cells=(Cell(id="flow", factors={}),), tasks=tasks
-    )
+    return Plan(name="cost", deadline_s=DEADLINE_S, cells={"flow": {}}, tasks=tasks)
 
 
 def _flows(seed: int, simulated_s: float) -> dict[str, Any]:

@@ -51,9 +51,8 @@ class Agreement:
 
     @property
     def deviation(self) -> float | None:
-        """Real / virtual - 1;
-
-        None if one of them is infinite, or the real clock was not measurable.
+        """Real / virtual - 1; None if one of them is infinite, or the real clock was not
+        measurable.
         """
         are_finite = (
             self.is_measurable and math.isfinite(self.virtual_s) and math.isfinite(self.real_s)

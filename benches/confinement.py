@@ -23,8 +23,8 @@ from satlab.common.paths import SCENARIOS
 from satlab.lab import privileges, sandbox
 from satlab.lab.sandbox import Sandbox
 from satlab.link.options import LinkOptions
-from satlab.run import run
-from satlab.run.run import RunRequest
+from satlab.run import scenario_run
+from satlab.run.scenario_run import RunRequest
 
 START_LIMIT_MS = 50.0
 """Promised cost of a start."""
@@ -87,7 +87,9 @@ def _figures(
         SCENARIOS / f"{scenario}.json", LinkOptions(profile="leo"), settings, runs, report=False
     )
     with nullcontext() if is_confined else _unconfined():
-        result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+        result = scenario_run.execute(
+            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+        )
     rows = collect.summaries(result.records)
     return [
         row["value"]

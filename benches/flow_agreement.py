@@ -27,10 +27,10 @@ DURATION_S = 40.0
 STEP_S = 20.0
 STAGGER_S = 0.05
 SEEDS = 9
-"""Runs under the virtual clock, at least."""
+"""Fewest runs under the virtual clock."""
 HOST_LATENCY_US = 100
-"""A real host wakes a program up so late. Without that the minimum RTT of BBR flows is the same to
-the nanosecond: they probe it together, and leave 4 to 6 % of the link unused.
+"""Delay with which a real host wakes a program. Without that the minimum RTT of BBR flows is the
+same to the nanosecond: they probe it together, and leave 4 to 6 % of the link unused.
 """
 Scenario = Literal["cubic", "bbr3", "mixed-step"]
 SCENARIOS: Mapping[Scenario, tuple[tuple[str, str], ...]] = {

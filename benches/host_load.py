@@ -32,10 +32,10 @@ from satlab.common.errors import ConfigError
 from satlab.common.paths import SCENARIOS
 from satlab.link.options import LinkOptions
 from satlab.report import html
-from satlab.report.figures import COLOURS, SYMBOLS, DataTable, Figure, axis, marks
+from satlab.report.page import Axis, Mark, Page, Plot, Section, Series, Table, all_but
 from satlab.run import host_load as limits
-from satlab.run import run
-from satlab.run.run import RunRequest
+from satlab.run import scenario_run
+from satlab.run.scenario_run import RunRequest
 from satlab.run.session import NetnsHost, new_lab_id, run_session
 
 Kind = Literal["h1", "h2", "h3", "quic"]
@@ -139,7 +139,9 @@ def _loads(count: int, kind: Kind, runs: Path) -> list[SampleDocument]:
     request = RunRequest(
         page, link, settings, runs, deadline_s=LONGEST_LOAD_S * count, report=False
     )
-    result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    result = scenario_run.execute(
+        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+    )
     host_is_busy = any(f"{name} " in result.reason for name in limits.WHOLE_HOST)
     return [
         _of_load(one.load, host_is_busy)
@@ -171,7 +173,7 @@ def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
         cases=(case,),
     )
     clock = RealClock(SatperfPair("quinn"))
-    prepared = run.prepare(
+    prepared = scenario_run.prepare(
         RunRequest(
             SCENARIOS / "ping.json", LinkOptions(profile="leo"), {"count": "1"}, runs, report=False
         )
@@ -182,7 +184,7 @@ def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
         session = run_session(
             host,
             lambda up, halt: [
-                clock.sample_in(up, (suite, case, n), folder / "sample", halt) for n in range(count)
+                clock.sample_in(up, suite, case, n, folder / "sample", halt) for n in range(count)
             ],
         )
     host_is_busy = any(one.name in limits.WHOLE_HOST and not one.ok for one in session.checks)
@@ -244,53 +246,35 @@ def plot(result: Mapping[str, Any], file: Path) -> None:
     """Draw each sample's time over the wait for a core, a colour for each level; the limits are
     lines.
     """
-    data = []
-    for number, level in enumerate(result["levels"]):
-        points = [
-            (one["wait_ratio"], one["time_ms"] / result["quiet_ms"]) for one in level["samples"]
-        ]
-        marker = {"color": COLOURS[number % len(COLOURS)], "symbol": SYMBOLS[number % len(SYMBOLS)]}
-        name = f"{level['processes']} processes"
-        data.append(marks(points, name, marker, hovertemplate="wait %{x:.3f}, time %{y:.3f}"))
+    series = [
+        Series(
+            f"{level['processes']} processes",
+            [one["wait_ratio"] for one in level["samples"]],
+            [one["time_ms"] / result["quiet_ms"] for one in level["samples"]],
+            "marks",
+            style,
+            hover="wait %{x:.3f}, time %{y:.3f}",
+        )
+        for style, level in enumerate(result["levels"])
+    ]
+    head = ("load", "longest wait / time", "time / median without load")
+    rows = [
+        (one.name, f"{wait:.4f}", f"{time:.4f}")
+        for one in series
+        for wait, time in zip(one.x, one.y, strict=True)
+    ]
     limit = result["limit"]
-    layout = {
-        "xaxis": axis("Longest wait for a core / time", rangemode="tozero"),
-        "yaxis": axis("Time / median without load"),
-        "shapes": [
-            {
-                "type": "line",
-                "x0": limit,
-                "x1": limit,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "line": {"dash": "dash"},
-            },
-            {
-                "type": "rect",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": 1 - TOLERANCE,
-                "y1": 1 + TOLERANCE,
-                "line": {"width": 0},
-                "opacity": 0.15,
-                "fillcolor": "green",
-            },
-        ],
-    }
-    caption = (
-        f"Samples right of the line (a wait of {limit:.0%}) are marked; those in the band are not"
-        " off."
-    )
-    rows = tuple(
-        (trace["name"], f"{wait:.4f}", f"{time:.4f}")
-        for trace in data
-        for wait, time in zip(trace["x"], trace["y"], strict=True)
-    )
-    table = DataTable(("load", "longest wait / time", "time / median without load"), rows)
     title = f"{result['kind']}: time against the wait for a core"
-    drawn = [Figure("host-load", title, caption, {"data": data, "layout": layout}, 480, table)]
-    file.write_text(
-        html.page("plots.html", drawn, product="satlab bench host-load", title=title, figures=drawn)
+    drawn = Plot(
+        key="host-load",
+        title=title,
+        caption=f"Samples right of the line (a wait of {limit:.0%}) are marked; those in the band"
+        " are not off.",
+        x=Axis("Longest wait for a core / time", from_zero=True),
+        y=(Axis("Time / median without load"),),
+        series=series,
+        height=480,
+        table=Table(head, rows, numbers=all_but(head, 1)),
+        marks=[Mark("x", limit), Mark("y", 1 - TOLERANCE, until=1 + TOLERANCE)],
     )
+    html.write(Page("satlab bench host-load", title, (), [Section("Samples", [drawn])]), file)

@@ -126,29 +126,15 @@ def server(up: Lab, node: str, options: Sequence[str], folder: Path) -> Iterator
         raise HostError(f"{paths.SATPERF} is missing", "build it: ./satlab --install quic")
     keys = pki.create(folder / "pki", [NAME], [], datetime.now(UTC))
     place = f"{up.topology.nodes[node].address}:{PORT}"
-    listen = [
-        str(paths.SATPERF),
-        "server",
-        "--listen",
-        place,
-        "--output",
-        str(folder / "server.jsonl"),
-    ]
+    listen = [str(paths.SATPERF), "server", "--listen", place]
+    listen += ["--output", str(folder / "server.jsonl")]
     listen += ["--cert", str(keys.server_cert), "--key", str(keys.server_key), *options]
 
     def connect(
         client_node: str, leg: Sequence[str], client: Sequence[str], timeout_s: float
     ) -> Transfer:
-        argv = [
-            str(paths.SATPERF),
-            "client",
-            "--connect",
-            place,
-            "--server-name",
-            NAME,
-            "--ca",
-            str(keys.ca_cert),
-        ]
+        argv = [str(paths.SATPERF), "client", "--connect", place]
+        argv += ["--server-name", NAME, "--ca", str(keys.ca_cert)]
         argv = [*up.enter_argv(client_node), *argv, "--timeout", f"{timeout_s:g}", *leg, *client]
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=timeout_s + LEAVE_S, check=False
@@ -232,7 +218,7 @@ def quic(cases: Sequence[Case], log: ProgressLog) -> dict[str, Any]:
 
 
 def transfer(case: Case, size: int, timeout_s: float) -> Transfer:
-    """Carry `size` bytes in a lab of the case's own.
+    """Carry `size` bytes in the lab of the case.
 
     Raises:
         HostError: a program is missing or does not start, or the lab cannot be brought up.
@@ -250,7 +236,7 @@ def transfer(case: Case, size: int, timeout_s: float) -> Transfer:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Run one case in a lab of its own; return its parameters and the summaries of both sides."""
+    """Run one case in a new lab; return its parameters and the summaries of both sides."""
     size, timeout_s = (
         (VETH_BYTES, 120.0) if case.loss is None else (LARGE_BYTES, 14400.0 if case.slow else 300.0)
     )

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench link --terminals N`:
-
-N terminals that share a forward link under load, and one terminal for comparison.
+"""`satlab bench link --terminals N`: N terminals that share a forward link under load, and one
+terminal for comparison.
 
 Each client gets UDP at an equal part of `LOAD` of what the plan says the forward link carries; what
 is lost is the emulator's or the host's. Without calibration: it loads the link of one terminal

@@ -87,7 +87,7 @@ def test_a_result_is_a_line_for_each_case() -> None:
 def test_chosen_scenarios_are_measured_in_several_labs_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=120)
 
     def lab(file: Path, *_: Any) -> RealRun:
         both.wait()
@@ -110,7 +110,7 @@ def test_a_lab_that_breaks_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> N
         begun.append(file)
         if file.parent.name == "0":
             raise HostError("the lab broke")
-        stop.wait(30)
+        stop.wait(120)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(real_clock, "run", lab)

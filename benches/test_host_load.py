@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,6 @@ import pytest
 
 from benches import host_load
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError
-from satlab.common.processes import read_process
-from tests.polling import until
 
 
 def samples(time_ms: float, wait_ratio: float, count: int = 4) -> list[dict[str, Any]]:
@@ -52,21 +48,3 @@ def test_levels_of_an_earlier_result_are_kept(
     plot = tmp_path / "plot.html"
     host_load.plot(result, plot)
     assert "8 processes" in plot.read_text()
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"kind": "h3", "levels": []}'])
-def test_a_file_of_something_else_is_refused(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "earlier.json"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match=r"earlier\.json"):
-        host_load.earlier_levels(file, "quic")
-
-
-def test_burners_end_with_their_block() -> None:
-    with host_load.burning(1) as (pid,):
-        before = read_process(pid)
-        assert before is not None and before.parent != os.getpid()
-        assert until(
-            lambda: (now := read_process(pid)) is not None and now.cpu_ticks > before.cpu_ticks
-        )
-    assert until(lambda: read_process(pid) is None)

@@ -56,9 +56,8 @@ CASES = (Case(None, 12), Case("none", 12), Case("2,100", 12), Case("10,100", 250
 
 @dataclass(frozen=True)
 class Carried:
-    """What came of a case.
-
-    `cores`: CPU time of each end over that of the flow; None without a tunnel.
+    """The result of a case. `cores`: CPU time of each end over that of the flow; None without a
+    tunnel.
     """
 
     name: str

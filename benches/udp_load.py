@@ -18,14 +18,14 @@ UDP_SEGMENT, UDP_GRO = 103, 104  # linux/udp.h; not in Python
 SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 32_000_000
 TICK_S = 0.001
-"""Datagrams leave in bursts as long as this, as iperf3's do."""
+"""Length of a burst of datagrams, as iperf3's, s."""
 PHASES = 4
-"""Several flows do not send at the same instants: a tick has so many."""
+"""Parts of a tick; several flows send at different parts."""
 DRAIN_S = 0.005
-"""A receiver reads what waits so often: a wake for each datagram costs more than the datagram."""
+"""Period of a receiver's reads, s. Waking up for each datagram costs more than the datagram."""
 MOST_BYTES, MOST_DATAGRAMS = 65_000, 64
 SILENCE_S = 2.0
-"""A receiver ends after this time without a datagram, s; it waits longer for the first one."""
+"""Time without a datagram after which a receiver ends, s. It waits longer for the first one."""
 
 
 def bursts(
@@ -47,7 +47,7 @@ def bursts(
 def send(
     ends: Sequence[tuple[str, int]], size: int, bps: float, seconds: float
 ) -> list[dict[str, float]]:
-    """Send a flow at a steady rate to each address; late bursts are made up for."""
+    """Send a flow at a steady rate to each address, and catch up after a delay."""
     most = min(MOST_DATAGRAMS, MOST_BYTES // size)
     payload = memoryview(bytes(most * size))
     packets = [0] * len(ends)

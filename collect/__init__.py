@@ -1,48 +1,54 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Raw files of a run to records.
 
-Reads run folders only; knows nothing of the lab that filled them.
+Reads run folders only; knows nothing of the lab that filled them. Each name is loaded when it is
+first used: models of raw files need no polars, which takes 0.2 s.
 """
 
-from collect.integrity import digests
-from collect.observations import PageObservation, har
-from collect.pages import HOST_METRICS, PageLoad
-from collect.pep import NONE as NO_PEP
-from collect.records import SCHEMA, Record, Table, summaries
-from collect.run_folder import (
-    Collected,
-    Manifest,
-    RunFolderError,
-    Stored,
-    StoredLoad,
-    StoredObservation,
-    collect,
-    gather,
-    manifest,
-    stored,
-    verify,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "HOST_METRICS",
-    "NO_PEP",
-    "SCHEMA",
-    "Collected",
-    "Manifest",
-    "PageLoad",
-    "PageObservation",
-    "Record",
-    "RunFolderError",
-    "Stored",
-    "StoredLoad",
-    "StoredObservation",
-    "Table",
-    "collect",
-    "digests",
-    "gather",
-    "har",
-    "manifest",
-    "stored",
-    "summaries",
-    "verify",
-]
+if TYPE_CHECKING:
+    from collect.integrity import digests as digests
+    from collect.observations import PageObservation as PageObservation
+    from collect.observations import har as har
+    from collect.pages import HOST_METRICS as HOST_METRICS
+    from collect.pages import PageLoad as PageLoad
+    from collect.pep import NO_PEP as NO_PEP
+    from collect.records import Record as Record
+    from collect.run_folder import Collected as Collected
+    from collect.run_folder import RunFolderError as RunFolderError
+    from collect.run_folder import Stored as Stored
+    from collect.run_folder import StoredLoad as StoredLoad
+    from collect.run_folder import StoredObservation as StoredObservation
+    from collect.run_folder import collect as collect
+    from collect.run_folder import gather as gather
+    from collect.run_folder import manifest as manifest
+    from collect.run_folder import stored as stored
+    from collect.run_folder import verify as verify
+    from collect.run_manifest import EnforcedBy as EnforcedBy
+    from collect.run_manifest import Manifest as Manifest
+    from collect.table import SCHEMA as SCHEMA
+    from collect.table import Table as Table
+    from collect.table import summaries as summaries
+
+_NAMES = {
+    "integrity": ("digests",),
+    "observations": ("PageObservation", "har"),
+    "pages": ("HOST_METRICS", "PageLoad"),
+    "pep": ("NO_PEP",),
+    "records": ("Record",),
+    "run_folder": (
+        *("Collected", "RunFolderError", "Stored", "StoredLoad", "StoredObservation"),
+        *("collect", "gather", "manifest", "stored", "verify"),
+    ),
+    "run_manifest": ("EnforcedBy", "Manifest"),
+    "table": ("SCHEMA", "Table", "summaries"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f"collect.{module}"), name)
+    raise AttributeError(f"module 'collect' has no attribute {name!r}")

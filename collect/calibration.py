@@ -4,35 +4,32 @@
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.raw import Model
 from collect.records import Record, failed
 
 
-class Check(Model):
-    """One quantity of the link: what the plan expects, what was measured, the bounds."""
+class CalibrationCheck(Model):
+    """One quantity of the link, in `unit`: what the plan expects, what was measured, the bounds."""
 
     name: str
     unit: str
     expected: float
-    measured: float | None
+    measured: float | None = Field(description="null: the measurement failed")
     low: float
     high: float
     ok: bool
-    note: str
+    note: str = ""
 
 
 class Calibration(Model):
-    """All checks of one run."""
+    """raw/calibration.json: the measured link against its plan, before and during a run."""
 
     schema_: Literal["satlab/calibration/1"] = Field(alias="schema")
     run_id: str
     ok: bool
-    checks: list[Check]
-
-
-ADAPTER: TypeAdapter[Calibration] = TypeAdapter(Calibration)
+    checks: list[CalibrationCheck]
 
 
 def records(calibration: Calibration) -> list[Record]:
@@ -51,7 +48,7 @@ def records(calibration: Calibration) -> list[Record]:
     return [summary, *map(_check, calibration.checks), *_rtt(calibration.checks)]
 
 
-def _rtt(checks: Iterable[Check]) -> Iterator[Record]:
+def _rtt(checks: Iterable[CalibrationCheck]) -> Iterator[Record]:
     """Yield the idle round-trip time as a figure; where it was not measured, its check is a failed
     sample.
     """
@@ -60,7 +57,7 @@ def _rtt(checks: Iterable[Check]) -> Iterator[Record]:
             yield Record("rtt_ms", check.measured, {"stat": "mean", "source": "calibration"})
 
 
-def _check(check: Check) -> Record:
+def _check(check: CalibrationCheck) -> Record:
     labels = {"check": check.name, "unit": check.unit, "note": check.note}
     labels |= {key: f"{getattr(check, key):.12g}" for key in ("expected", "low", "high")}
     if check.measured is None:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.raw import Model
 from collect.records import Record, Status, sample
@@ -22,18 +22,15 @@ class Request(Model):
     connect_ms: float | None
     ttfb_ms: float | None
     total_ms: float | None
-    bytes: int
+    bytes: int = Field(ge=0)
 
 
 class Curl(Model):
-    """All requests of one job."""
+    """All requests of one job satlab_curl."""
 
     schema_: Literal["satlab/curl/1"] = Field(alias="schema")
     url: str
     requests: list[Request]
-
-
-ADAPTER: TypeAdapter[Curl] = TypeAdapter(Curl)
 
 
 def records(curl: Curl, labels: Mapping[str, str]) -> list[Record]:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.raw import Model
 from collect.records import Record, failed
@@ -14,21 +14,17 @@ MAIN_METRICS = ("fec_lost_packets",)
 
 
 class Fec(Model):
-    """One end over its life;
-
-    `report` holds satfec's lines (schemas/satfec.schema.json); `fault`: why it died.
-    """
+    """One end of a FEC tunnel over its life (job satlab_fec)."""
 
     schema_: Literal["satlab/fec/1"] = Field(alias="schema")
-    version: str
+    version: str = Field(description="satfec's; empty: it did not start")
     argv: list[str]
-    peer: str
-    code: str
-    report: list[dict[str, Any]]
-    fault: str
-
-
-ADAPTER: TypeAdapter[Fec] = TypeAdapter(Fec)
+    peer: str = Field(description="address of the other end")
+    code: str = Field(description="of what this end sent: none, K,Z, or adaptive")
+    report: list[dict[str, Any]] = Field(
+        description="lines of satfec (satfec.schema.json), the last 1000"
+    )
+    fault: str = Field(description="why the tunnel ended early; empty: it did not")
 
 
 def records(fec: Fec, labels: Mapping[str, str]) -> list[Record]:

@@ -18,11 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from collect.observations import PageObservation
 from collect.pages import PageLoad
-from collect.pep import NONE
+from collect.pep import NO_PEP
 from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, Unreadable, open_plain, read_json
 from collect.records import Record
 
@@ -62,9 +62,6 @@ class _Link(_Model):
 
 class _Plan(_Model):
     link: _Link
-
-
-_PLAN = TypeAdapter(_Plan)
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ def of_run(run_dir: Path) -> Floors | None:
 
     None if its plan cannot be read, or its link changed while it ran.
     """
-    plan = read_json(run_dir, "plan.json", _PLAN)
+    plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
     if isinstance(plan, Unreadable) or _has_changes(run_dir / "raw"):
         return None
     return _floors(plan.link)
@@ -160,7 +157,7 @@ def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
 
     The navigation must have opened its own connection: one that was opened ahead saves round trips.
     """
-    before = 0 if pep != NONE else _HANDSHAKES[load.protocol]
+    before = 0 if pep != NO_PEP else _HANDSHAKES[load.protocol]
     connected_ms = None
     if load.connect_start_ms is not None and load.connect_end_ms is not None:
         connected_ms = load.connect_end_ms - load.connect_start_ms
@@ -184,7 +181,7 @@ def observation_fault(load: PageObservation, pep: str, floors: Floors) -> str:
     """Return why the Speed Index of an observed load is impossible; empty if it is not: all of a
     page follows its first byte.
     """
-    before = 0 if pep != NONE else _HANDSHAKES[load.protocol]
+    before = 0 if pep != NO_PEP else _HANDSHAKES[load.protocol]
     return floors.time_fault("Speed Index", load.speed_index_ms, floors.least_ms(before + 1))
 
 
@@ -199,7 +196,7 @@ def judged(
         fault = (
             ""
             if floors is None
-            else _fault(record, floors, peps.get(record.labels.get("instance", ""), NONE))
+            else _fault(record, floors, peps.get(record.labels.get("instance", ""), NO_PEP))
         )
         yield replace(record, value=None, status="failed", reason=fault) if fault else record
 
@@ -207,7 +204,7 @@ def judged(
 def _fault(record: Record, floors: Floors, pep: str) -> str:
     if record.t_s is not None or record.value is None or record.status == "failed":
         return ""
-    labels, before = record.labels, 0 if pep != NONE else 1
+    labels, before = record.labels, 0 if pep != NO_PEP else 1
     match record.metric:
         case "connect_ms":
             return floors.time_fault("connection", record.value, floors.least_ms(before))

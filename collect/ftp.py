@@ -2,9 +2,9 @@
 """File transfers over FTP (schemas/ftp.schema.json): goodput at the receiver."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.raw import Model
 from collect.records import Record, failed
@@ -14,21 +14,24 @@ MAIN_METRICS = ("goodput_bps",)
 
 
 class Transfer(Model):
-    """One transfer, as its client stored it. `error` is empty if it was complete."""
+    """One file transfer over FTP, as its client stored it (job satlab_ftp)."""
 
     schema_: Literal["satlab/ftp/1"] = Field(alias="schema")
     direction: Literal["download", "upload"]
     start_unix_s: float
-    size_bytes: int = Field(ge=1)
-    received_bytes: int = Field(ge=0)
-    first_bytes: int = Field(ge=0)
-    transfer_time_s: float = Field(ge=0)
+    size_bytes: int = Field(ge=1, description="requested")
+    received_bytes: int = Field(ge=0, description="payload at the receiver")
+    first_bytes: int = Field(
+        ge=0, description="of these, those that were there when the receiver began to count"
+    )
+    transfer_time_s: float = Field(
+        ge=0, description="from the first to the last bytes at the receiver"
+    )
     interval_s: float = Field(gt=0)
-    interval_bytes: list[int]
-    error: str
-
-
-ADAPTER: TypeAdapter[Transfer] = TypeAdapter(Transfer)
+    interval_bytes: list[Annotated[int, Field(ge=0)]] = Field(
+        description="bytes that the client sent or received in each interval"
+    )
+    error: str = Field(description="why the transfer failed; empty if it did not")
 
 
 def records(transfer: Transfer, labels: Mapping[str, str]) -> list[Record]:

@@ -4,6 +4,7 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from collect.raw import LINES_BYTES, RefusedError, check_plain, open_folder, open_plain
@@ -12,6 +13,16 @@ MOST_DEEP = 8
 """Most folders inside each other below raw/ whose files have digests; those of a run's own files
 are two.
 """
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What lies below raw/ and is no folder: its path relative to the run folder, and why it has no
+    digest or "".
+    """
+
+    name: str
+    fault: str
 
 
 def digests(run_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -23,12 +34,12 @@ def digests(run_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
     """
     hashed: dict[str, str] = {}
     faults: dict[str, str] = {}
-    for name, fault in _entries(run_dir):
-        digest, reason = ("", fault) if fault else _sha256(run_dir, name)
+    for entry in _entries(run_dir):
+        digest, reason = ("", entry.fault) if entry.fault else _sha256(run_dir, entry.name)
         if reason:
-            faults[name] = reason
+            faults[entry.name] = reason
         else:
-            hashed[name] = digest
+            hashed[entry.name] = digest
     return hashed, faults
 
 
@@ -38,7 +49,7 @@ def differences(run_dir: Path, expected: Mapping[str, str]) -> list[str]:
 
     `expected` is the manifest's `files`.
     """
-    present = dict(_entries(run_dir))
+    present = {entry.name: entry.fault for entry in _entries(run_dir)}
     lines = [f"{name}: missing" for name in sorted(expected.keys() - present.keys())]
     for name, fault in present.items():
         digest, reason = _sha256(run_dir, name) if name in expected and not fault else ("", fault)
@@ -51,47 +62,40 @@ def differences(run_dir: Path, expected: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _entries(run_dir: Path) -> Iterator[tuple[str, str]]:
-    """Yield all below raw/ that is not a folder, by path relative to the run folder, and why it has
-    no digest or "".
-    """
-    entries: list[tuple[list[str], str]] = []
-    folders: list[list[str]] = [["raw"]]
+def _entries(run_dir: Path) -> Iterator[Entry]:
+    """Yield all below raw/ that is not a folder, in the order of their paths."""
+    faults: dict[tuple[str, ...], str] = {}
+    folders: list[tuple[str, ...]] = [("raw",)]
     while folders:
         parts = folders.pop()
         try:
             if len(parts) - 1 > MOST_DEEP:
                 raise RefusedError(f"lies more than {MOST_DEEP} folders deep")
-            below = _listing(run_dir, parts)
+            handle = open_folder(run_dir / parts[0], parts[1:])
+            try:
+                with os.scandir(handle) as found:
+                    for each in found:
+                        fault = _fault(each)
+                        if not fault and each.is_dir(follow_symlinks=False):
+                            folders.append((*parts, each.name))
+                        else:
+                            faults[*parts, each.name] = fault
+            finally:
+                os.close(handle)
         except FileNotFoundError:  # there is no raw/
             continue
         except (OSError, RefusedError) as error:
-            entries.append((parts, _reason(error)))
-            continue
-        folders += [path for path, fault in below if fault is None]
-        entries += [(path, fault) for path, fault in below if fault is not None]
-    for parts, fault in sorted(entries):
-        yield os.fsencode("/".join(parts)).decode(errors="replace"), fault
+            faults[parts] = _reason(error)
+    for path, fault in sorted(faults.items()):
+        yield Entry(os.fsencode("/".join(path)).decode(errors="replace"), fault)
 
 
-def _listing(run_dir: Path, parts: list[str]) -> list[tuple[list[str], str | None]]:
-    """Return what a folder holds and why it has no digest, "" where it may have one;
-
-    None marks a folder.
-    """
-    handle = open_folder(run_dir / parts[0], parts[1:])
-    try:
-        with os.scandir(handle) as found:
-            return [([*parts, entry.name], _fault(entry)) for entry in found]
-    finally:
-        os.close(handle)
-
-
-def _fault(entry: os.DirEntry[str]) -> str | None:
+def _fault(entry: os.DirEntry[str]) -> str:
+    """Return why a file has no digest; "" where it may have one, and of a folder."""
     try:
         entry.name.encode()
         if entry.is_dir(follow_symlinks=False):
-            return None
+            return ""
         check_plain(entry.stat(follow_symlinks=False), LINES_BYTES)
     except UnicodeEncodeError:
         return "its name is not UTF-8"

@@ -4,6 +4,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from pydantic import Field
+
 from collect.raw import Model
 from collect.records import Record
 
@@ -27,8 +29,11 @@ LOG_TAIL = 400
 """Characters of a failed job's log that go into its reason."""
 
 
+JobEnd = Literal["Not Running", "Error", "Stopped", "Agent Unreachable", "Not Scheduled", "Unknown"]
+
+
 class Job(Model):
-    """One ended job instance."""
+    """One line of raw/jobs.jsonl: one ended job instance."""
 
     job_instance_id: int
     scenario_instance_id: int
@@ -37,17 +42,21 @@ class Job(Model):
     label: str
     job: str
     entity: str
-    argv: list[str]
+    argv: tuple[str, ...]
     start_unix_s: float
     stop_unix_s: float
-    exit_code: int | None
-    status: Literal[
-        "Not Running", "Error", "Stopped", "Agent Unreachable", "Not Scheduled", "Unknown"
-    ]
+    exit_code: int | None = Field(
+        description="negative: the signal that ended it; null: it could not be started"
+    )
+    status: JobEnd
     log: str
-    cpu_s: float | None = None
-    waited_s: float | None = None
-    peak_bytes: int | None = None
+    cpu_s: float | None = Field(
+        default=None, ge=0, description="CPU time of all its processes; null: unknown"
+    )
+    waited_s: float | None = Field(
+        default=None, ge=0, description="time in which a thread could run and had no core"
+    )
+    peak_bytes: int | None = Field(default=None, ge=0, description="peak memory")
 
     @property
     def folder(self) -> str:

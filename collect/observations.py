@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.raw import Model
 from collect.records import Record, Status, sample
@@ -26,9 +26,9 @@ Milliseconds = Annotated[float, Field(ge=0)]
 
 
 class Request(Model):
-    """One request;
+    """One request; times in ms since navigation start.
 
-    `start_ms` and `end_ms` since navigation start, `connect_ms` without `tls_ms`.
+    Phases as in HAR 1.2, but `connect_ms` is without `tls_ms`; null: it did not happen.
     """
 
     url: str
@@ -57,22 +57,26 @@ class Request(Model):
 
 
 class Frame(Model):
-    """What the page looked like from `t_ms` (since navigation start) on."""
+    """A picture of the page from `t_ms` (since navigation start) on."""
 
     t_ms: Milliseconds
     visual_completeness: float = Field(ge=0, le=1)
-    jpeg: str | None = Field(max_length=60_000, pattern=r"^[A-Za-z0-9+/]+={0,2}$")
+    jpeg: str | None = Field(
+        max_length=60_000,
+        pattern=r"^[A-Za-z0-9+/]+={0,2}$",
+        description="base64; at most 20 frames have one",
+    )
 
 
 class Load(Model):
-    """What a measured and an observed load have: one in a fresh browser profile, times in ms since
+    """Fields of measured and of observed loads: one in a fresh browser profile, times in ms since
     navigation start.
     """
 
     url: str
     protocol: Literal["h1", "h2", "h3"]
     page: str
-    load_index: int
+    load_index: int = Field(ge=0)
     status: Status
     reason: str
     start_unix_s: float
@@ -97,21 +101,23 @@ class Load(Model):
 
 
 class PageObservation(Load):
-    """An observed load."""
+    """One observed page load (job satlab_page_load): requests with their phases, pictures, long
+    tasks. Its times are not among those of other loads.
+    """
 
     schema_: Literal["satlab/page-observation/1"] = Field(alias="schema")
-    long_tasks: list[tuple[float, float]] = Field(max_length=1000)
-    frames: list[Frame] = Field(max_length=1000)
-    requests: list[Request] = Field(max_length=2000)
+    long_tasks: list[tuple[float, float]] = Field(
+        max_length=1000, description="tasks of the page above 50 ms: start and length, ms"
+    )
+    frames: list[Frame] = Field(
+        max_length=1000, description="pictures of the page; the first one is the white page at 0"
+    )
+    requests: list[Request] = Field(max_length=2000, description="in the order of their starts")
 
     @property
     def speed_index_ms(self) -> float | None:
         """Return the Speed Index; None of a load that is not ok."""
-        return (
-            speed_index_ms([(f.t_ms, f.visual_completeness) for f in self.frames])
-            if self.status == "ok"
-            else None
-        )
+        return speed_index_ms(self.frames) if self.status == "ok" else None
 
     @property
     def visually_complete_ms(self) -> float | None:
@@ -120,17 +126,11 @@ class PageObservation(Load):
         return min(whole, default=None) if self.status == "ok" else None
 
 
-ADAPTER: TypeAdapter[PageObservation] = TypeAdapter(PageObservation)
-
-
-def speed_index_ms(progress: Sequence[tuple[float, float]]) -> float | None:
-    """Return the Speed Index of (ms, visual completeness), ascending from 0 on;
-
-    None without a change of the page.
-    """
-    if len(progress) < 2:
+def speed_index_ms(frames: Sequence[Frame]) -> float | None:
+    """Return the Speed Index of frames in the order of time; None without a change of the page."""
+    if len(frames) < 2:
         return None
-    return sum((until - since) * (1 - share) for (since, share), (until, _) in pairwise(progress))
+    return sum((b.t_ms - a.t_ms) * (1 - a.visual_completeness) for a, b in pairwise(frames))
 
 
 def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[Record]:

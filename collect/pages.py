@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect import observations
 from collect.observations import Load
@@ -47,12 +47,16 @@ class Resource(Model):
 
 
 class PageLoad(Load):
-    """A measured load."""
+    """One measured page load in one fresh browser profile (job satlab_page_load)."""
 
     schema_: Literal["satlab/page-load/1"] = Field(alias="schema")
     wall_s: float
-    connect_start_ms: float | None = None
-    connect_end_ms: float | None = None
+    connect_start_ms: float | None = Field(
+        default=None, description="start of the connection of the navigation"
+    )
+    connect_end_ms: float | None = Field(
+        default=None, description="its end: handshakes of TCP and TLS, or of QUIC"
+    )
     load_event_end_ms: float | None
     expected_objects: int
     expected_bytes: int
@@ -62,14 +66,22 @@ class PageLoad(Load):
     driver: str
     cpu_user_s: float | None
     cpu_system_s: float | None
-    cpu_wait_s: float | None = None
-    cpu_wait_longest_s: float | None = None
-    yardstick_ms: float | None = None
-    long_tasks_ms: float | None = None
+    cpu_wait_s: float | None = Field(
+        default=None,
+        description="time in which threads of driver and browser could run and had no core,"
+        " together; null: the kernel has no schedstat",
+    )
+    cpu_wait_longest_s: float | None = Field(
+        default=None, description="the same for the thread that waited most"
+    )
+    yardstick_ms: float | None = Field(
+        default=None,
+        description="a known task in the browser, the longer of one before and one after the load",
+    )
+    long_tasks_ms: float | None = Field(
+        default=None, description="tasks of the page above 50 ms, together"
+    )
     resources: list[Resource]
-
-
-ADAPTER: TypeAdapter[PageLoad] = TypeAdapter(PageLoad)
 
 
 def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]:

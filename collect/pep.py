@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.jobs import Job
 from collect.raw import Model
@@ -16,14 +16,11 @@ from collect.records import Record, failed
 STAT = "pep_json"
 MAIN_METRICS = ("pep_connections_count",)
 SIDES = ("client", "server")
-NONE, UNKNOWN = "none", "unknown"
+NO_PEP, UNKNOWN = "none", "unknown"
 
 
 class Pep(Model):
-    """One proxy over its life;
-
-    `report` holds satpep's lines (schemas/satpep.schema.json); `fault`: why it died.
-    """
+    """One proxy over its life (job satlab_pep)."""
 
     schema_: Literal["satlab/pep/1"] = Field(alias="schema")
     engine: str
@@ -32,11 +29,8 @@ class Pep(Model):
     client: str
     server: str
     connections: int
-    report: list[dict[str, Any]]
-    fault: str
-
-
-ADAPTER: TypeAdapter[Pep] = TypeAdapter(Pep)
+    report: list[dict[str, Any]] = Field(description="lines of satpep (satpep.schema.json)")
+    fault: str = Field(description="why the proxy ended early; empty: it did not")
 
 
 def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
@@ -56,13 +50,13 @@ def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
 def during(job: Job, ended: Iterable[Job]) -> str:
     """Return the engines that ran while a job did, joined by "+":
 
-    NONE without one, UNKNOWN where a proxy does not say.
+    NO_PEP without one, UNKNOWN where a proxy does not say.
 
     The engine is the first argument of `satlab_pep`; a controller's list of jobs has no arguments.
     """
     proxies = [one for one in ended if one.job == "satlab_pep" and _overlap(one, job)]
-    engines = sorted({_engine(one) for one in proxies} - {NONE})
-    return "+".join(engines) or NONE
+    engines = sorted({_engine(one) for one in proxies} - {NO_PEP})
+    return "+".join(engines) or NO_PEP
 
 
 def _overlap(one: Job, other: Job) -> bool:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.raw import Model
 from collect.records import Record, failed
@@ -15,17 +15,14 @@ MAIN_METRICS = ("rtt_ms",)
 
 
 class Ping(Model):
-    """One ping job. Round-trip times in ms, in the order of the replies."""
+    """Echo requests of one job satlab_ping."""
 
     schema_: Literal["satlab/ping/1"] = Field(alias="schema")
     destination: str
     sent: int
     received: int
-    rtt_ms: list[float]
+    rtt_ms: list[float] = Field(description="in the order of the replies")
     start_unix_s: float
-
-
-ADAPTER: TypeAdapter[Ping] = TypeAdapter(Ping)
 
 
 def records(ping: Ping, labels: Mapping[str, str]) -> list[Record]:

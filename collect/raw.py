@@ -4,13 +4,13 @@
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 T = TypeVar("T")
 
@@ -52,13 +52,15 @@ class Unreadable:
     reason: str
 
 
-def read_json(root: Path, name: str, adapter: TypeAdapter[T]) -> T | Unreadable:
-    """Read the JSON document `name` below `root`, within limits."""
+def read_json(root: Path, name: str, parse: Callable[[bytes], T]) -> T | Unreadable:
+    """Read the JSON document `name` below `root`, within limits; `parse` is a model's
+    `model_validate_json`.
+    """
     try:
         with open_plain(root, name, DOCUMENT_BYTES) as file:
             content = file.read(min(os.fstat(file.fileno()).st_size, DOCUMENT_BYTES))
         _check_values(content)
-        return adapter.validate_json(content)
+        return parse(content)
     except OSError as error:
         return Unreadable(f"{_last(name)}: {error.strerror or error}")
     except RefusedError as error:
@@ -74,8 +76,8 @@ class Lines(Generic[T]):
     bad line in the middle the rest is not. `note` then says what was left out ("": nothing).
     """
 
-    def __init__(self, root: Path, name: str, adapter: TypeAdapter[T]) -> None:
-        self._root, self._name, self._adapter = root, name, adapter
+    def __init__(self, root: Path, name: str, parse: Callable[[bytes], T]) -> None:
+        self._root, self._name, self._parse = root, name, parse
         self.note = ""
 
     def __iter__(self) -> Iterator[T]:
@@ -100,7 +102,7 @@ class Lines(Generic[T]):
             try:
                 _check_size(len(line), LINE_BYTES)
                 _check_values(line)
-                item = self._adapter.validate_json(line)
+                item = self._parse(line)
             except (RefusedError, ValidationError) as error:
                 if not line.endswith(b"\n") and len(line) <= LINE_BYTES:
                     raise RefusedError("the last line is incomplete and was left out") from error
@@ -109,11 +111,11 @@ class Lines(Generic[T]):
             yield item
 
 
-def read_jsonl(root: Path, name: str, adapter: TypeAdapter[T]) -> tuple[list[T], str]:
+def read_jsonl(root: Path, name: str, parse: Callable[[bytes], T]) -> tuple[list[T], str]:
     """Read JSON lines below `root`: what was readable before the first bad line, and a note (""
     when all was).
     """
-    lines = Lines(root, name, adapter)
+    lines = Lines(root, name, parse)
     return list(lines), lines.note
 
 

@@ -1,40 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table of records: one row per sample, long format (schemas/records.schema.json)."""
+"""The figures of a run before they become rows of its table (`collect.table`)."""
 
-import json
 import math
-import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
-
-import polars as pl
-from polars.io.plugins import register_io_source
+from typing import Literal
 
 Status = Literal["ok", "failed", "censored"]
-
-SCHEMA = pl.Schema(
-    {
-        "run_id": pl.String(),
-        "scenario": pl.String(),
-        "profile": pl.String(),
-        "lab": pl.String(),
-        "metric": pl.String(),
-        "value": pl.Float64(),
-        "t_s": pl.Float64(),
-        "status": pl.String(),
-        "reason": pl.String(),
-        "labels": pl.String(),
-    }
-)
-_OWN = pl.Schema(
-    {name: SCHEMA[name] for name in ("metric", "value", "t_s", "status", "reason", "labels")}
-)
-"""Columns of a record; the others are the run's."""
-_BLOCK = 50_000
-"""Times of a series that become rows at once."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +38,6 @@ class Series:
     columns: Mapping[str, "array[float]"]
 
 
-@dataclass(frozen=True)
-class Identity:
-    """The columns that all records of a run share."""
-
-    run_id: str
-    scenario: str
-    profile: str
-    lab: str
-
-
 def failed(metric: str, labels: Mapping[str, str], reason: str) -> Record:
     """Return the record of a measurement that should be there and is not."""
     return Record(metric, None, labels, status="failed", reason=reason)
@@ -85,84 +48,3 @@ def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: 
     if value is None or not math.isfinite(value):
         return failed(metric, labels, reason)
     return Record(metric, value, labels)
-
-
-def tables(identity: Identity, records: Iterable[Record | Series]) -> Iterator[pl.DataFrame]:
-    """Yield records as rows of `SCHEMA`, some at a time, in the order given.
-
-    Labels become JSON text with sorted keys.
-
-    A series becomes the rows of its first time in the order of its columns, then those of the next.
-    """
-    shared = [pl.lit(getattr(identity, name)).alias(name) for name in SCHEMA if name not in _OWN]
-    single: list[Record] = []
-    for record in records:
-        if isinstance(record, Record):
-            single.append(record)
-        if isinstance(record, Series) or len(single) == _BLOCK:
-            series = _long(record) if isinstance(record, Series) else ()
-            yield from (
-                part.with_columns(shared).select(list(SCHEMA)) for part in (_rows(single), *series)
-            )
-            single = []
-    yield _rows(single).with_columns(shared).select(list(SCHEMA))
-
-
-def _rows(rows: Sequence[Record]) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "metric": [r.metric for r in rows],
-            "value": [None if r.value is None else float(r.value) for r in rows],
-            "t_s": [None if r.t_s is None else float(r.t_s) for r in rows],
-            "status": [r.status for r in rows],
-            "reason": [r.reason for r in rows],
-            "labels": [_labels(r.labels) for r in rows],
-        },
-        schema=_OWN,
-    )
-
-
-def _long(series: Series) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a series, a block at a time."""
-    fixed = {"status": pl.lit("ok"), "reason": pl.lit(""), "labels": pl.lit(_labels(series.labels))}
-    for first in range(0, len(series.t_s), _BLOCK):
-        block = slice(first, first + _BLOCK)
-        columns = {
-            metric: pl.Series(values[block], dtype=pl.Float64)
-            for metric, values in series.columns.items()
-        }
-        wide = pl.DataFrame(
-            {"t_s": pl.Series(series.t_s[block], dtype=pl.Float64), **columns}
-        ).with_row_index("row")
-        rows = wide.unpivot(index=["row", "t_s"], variable_name="metric", value_name="value")
-        rows = rows.filter(pl.col("value").is_not_nan()).sort("row", maintain_order=True)
-        yield rows.with_columns(**fixed).select(list(_OWN))
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    return json.dumps(dict(labels), sort_keys=True, ensure_ascii=False)
-
-
-def write(parts: Iterator[pl.DataFrame], path: Path) -> None:
-    """Write a table of `SCHEMA` as Parquet, part by part.
-
-    A reader of the file sees the old table or the new one.
-    """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        register_io_source(lambda *_: parts, schema=SCHEMA).sink_parquet(
-            scratch, engine="streaming"
-        )
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-Table = pl.DataFrame | pl.LazyFrame
-"""Rows of `SCHEMA`; those of a long run are read from disk as needed."""
-
-
-def summaries(frame: Table) -> list[dict[str, Any]]:
-    """Return the rows without a time as JSON-ready objects of schemas/records.schema.json."""
-    rows = frame.lazy().filter(pl.col("t_s").is_null()).collect(engine="streaming").to_dicts()
-    return [row | {"labels": json.loads(row["labels"])} for row in rows]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
 import polars as pl
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect import (
     calibration,
@@ -40,37 +40,13 @@ from collect.observations import PageObservation
 from collect.pages import PageLoad
 from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_files
 from collect.raw import names as listing
-from collect.records import Identity, Record, Series, Table, failed, tables, write
+from collect.records import Record, Series, failed
+from collect.run_manifest import Leg, Manifest
+from collect.table import Identity, Table, tables, write
 
 
 class RunFolderError(Exception):
     """The folder is not a run: it has no readable manifest, so nothing in it can be attributed."""
-
-
-class Manifest(Model):
-    """What produced a run (schemas/manifest.schema.json); times in seconds since the epoch."""
-
-    schema_: Literal["satlab/manifest/1"] = Field(alias="schema")
-    run_id: str
-    satlab_version: str
-    scenario: str
-    scenario_sha256: str
-    profile: str
-    profile_sha256: str
-    lab: Literal["netns", "vm"]
-    emulator: str
-    arguments: dict[str, str]
-    seed: int
-    started_unix_s: float
-    ended_unix_s: float | None
-    status: Literal["running", "ok", "failed", "interrupted"]
-    reason: str
-    exit_status: int | None
-    host: dict[str, Any]
-    versions: dict[str, str]
-    files: dict[str, str]
-    legs: list[dict[str, str]] = Field(default_factory=list)
-    enforced_by: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,44 +57,32 @@ class _Reader:
 
     job: str
     stat: str
-    adapter: TypeAdapter[Any]
+    parse: Callable[[bytes], Any]
     metrics: tuple[str, ...]
     records: Callable[[Any, Mapping[str, str]], Iterable[Record]]
 
 
-_READERS = (
-    _Reader("satlab_ping", ping.STAT, ping.ADAPTER, ping.MAIN_METRICS, ping.records),
-    _Reader("satlab_curl", curl.STAT, curl.ADAPTER, curl.MAIN_METRICS, curl.records),
-    _Reader(
-        "satlab_tcp_conf",
-        tcp_parameters.STAT,
-        tcp_parameters.ADAPTER,
-        tcp_parameters.MAIN_METRICS,
-        tcp_parameters.records,
-    ),
-    _Reader("satlab_fec", fec.STAT, fec.ADAPTER, fec.MAIN_METRICS, fec.records),
-    _Reader("satlab_stream", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
-    _Reader("satlab_load", stream.STAT, stream.ADAPTER, stream.MAIN_METRICS, stream.records),
-    _Reader("satlab_ftp", ftp.STAT, ftp.ADAPTER, ftp.MAIN_METRICS, ftp.records),
-    _Reader("satlab_video", video.STAT, video.ADAPTER, video.MAIN_METRICS, video.records),
-    _Reader("satlab_pep", pep.STAT, pep.ADAPTER, pep.MAIN_METRICS, pep.records),
-)
+_READERS = [
+    _Reader(job, module.STAT, parse, module.MAIN_METRICS, module.records)
+    for job, module, parse in (
+        ("satlab_ping", ping, ping.Ping.model_validate_json),
+        ("satlab_curl", curl, curl.Curl.model_validate_json),
+        ("satlab_tcp_conf", tcp_parameters, tcp_parameters.TcpConf.model_validate_json),
+        ("satlab_fec", fec, fec.Fec.model_validate_json),
+        ("satlab_stream", stream, stream.ADAPTER.validate_json),
+        ("satlab_load", stream, stream.ADAPTER.validate_json),
+        ("satlab_ftp", ftp, ftp.Transfer.model_validate_json),
+        ("satlab_video", video, video.Video.model_validate_json),
+        ("satlab_pep", pep, pep.Pep.model_validate_json),
+    )
+]
 """Jobs whose files are read one by one."""
 _LEG_READERS = [
     reader for reader in _READERS if set(reader.metrics) & {"tcp_leg_ok", "pep_connections_count"}
 ]
 _LEGS = {"tcp_leg_ok": "tcp", "quic_leg_ok": "quic"}
 """Metrics of a leg of a connection, and its protocol."""
-_OF_A_LEG = (
-    "congestion_control",
-    "congestion_control_asked",
-    "initial_window",
-    "initial_window_asked",
-    "ack_threshold",
-)
 TABLE = "records.parquet"
-MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
-JOB: TypeAdapter[Job] = TypeAdapter(Job)
 
 
 class StoredLoad(Model):
@@ -138,14 +102,10 @@ class StoredObservation(Model):
 class Stored(Model):
     """What jobs stored apart from figures: readable page loads in the order of jobs and loads, and
     legs of connections.
-
-    A leg: `node`, `protocol`, `leg` (interface, or side of satpep), congestion control and initial
-    window (packets; several where its connections differed) as `ss -ti` and satpep saw them and as
-    requested, `fault` if these differ.
     """
 
     loads: list[StoredLoad]
-    legs: list[dict[str, str]]
+    legs: list[Leg]
     observations: list[StoredObservation] = Field(default_factory=list)
 
 
@@ -159,7 +119,7 @@ class Collected:
 
 def manifest(run_dir: Path) -> Manifest:
     """Read a run's manifest. Raises `RunFolderError`."""
-    content = read_json(run_dir, "manifest.json", MANIFEST)
+    content = read_json(run_dir, "manifest.json", Manifest.model_validate_json)
     if isinstance(content, Unreadable):
         raise RunFolderError(f"{run_dir} is not a run folder: {content.reason}")
     return content
@@ -189,7 +149,7 @@ def _identity(about: Manifest) -> Identity:
 def _records(run_dir: Path) -> Iterator[Record | Series]:
     about = manifest(run_dir)
     raw, origin = run_dir / "raw", about.started_unix_s
-    ended, note = read_jsonl(raw, "jobs.jsonl", JOB)
+    ended, note = read_jsonl(raw, "jobs.jsonl", Job.model_validate_json)
     yield from (_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw))
     yield from jobs.records(ended, origin)
     limits = floors.of_run(run_dir)
@@ -201,7 +161,7 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
     quic = _Reader(
         "satlab_satperf",
         satperf.STAT,
-        satperf.ADAPTER,
+        satperf.Satperf.model_validate_json,
         satperf.MAIN_METRICS,
         lambda content, labels: satperf.records(content, labels, origin),
     )
@@ -229,7 +189,7 @@ def verify(run_dir: Path) -> list[str]:
 def stored(run_dir: Path) -> Stored:
     """Read what a run's jobs stored apart from figures."""
     raw = run_dir / "raw"
-    ended, _ = read_jsonl(raw, "jobs.jsonl", JOB)
+    ended, _ = read_jsonl(raw, "jobs.jsonl", Job.model_validate_json)
     found = [
         record
         for reader in _LEG_READERS
@@ -250,7 +210,7 @@ def stores_more(run_dir: Path) -> bool:
     """Return whether there may be something to read: the runner's list of jobs names one that
     stores it.
     """
-    ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", JOB)
+    ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", Job.model_validate_json)
     return bool(
         {job.job for job in ended} & {"satlab_page_load", *(reader.job for reader in _LEG_READERS)}
     )
@@ -259,7 +219,7 @@ def stores_more(run_dir: Path) -> bool:
 def _loads(raw: Path, ended: Sequence[Job]) -> Iterator[StoredLoad]:
     for job in (job for job in ended if job.job == "satlab_page_load"):
         for name in stored_files(raw, job.folder, pages.STAT):
-            content = read_json(raw, name, pages.ADAPTER)
+            content = read_json(raw, name, PageLoad.model_validate_json)
             if not isinstance(content, Unreadable):
                 yield StoredLoad(pep=pep.during(job, ended), load=content)
 
@@ -269,16 +229,16 @@ def _observed(
 ) -> Iterator[tuple[Job, PageObservation | Unreadable]]:
     for job in (job for job in ended if job.job == "satlab_page_load"):
         for name in stored_files(raw, job.folder, observations.STAT):
-            content: PageObservation | Unreadable = read_json(raw, name, observations.ADAPTER)
-            yield job, content
+            yield job, read_json(raw, name, PageObservation.model_validate_json)
 
 
-def _leg(record: Record) -> dict[str, str]:
+def _leg(record: Record) -> Leg:
     labels = record.labels
     place = labels.get("interface") or labels.get("side", "")
-    in_force = {name: labels[name] for name in _OF_A_LEG if labels.get(name)}
     about = {"node": labels["entity"], "protocol": _LEGS[record.metric], "leg": place}
-    return about | in_force | ({"fault": record.reason} if record.reason else {})
+    optional = [name for name in Leg.__annotations__ if name in Leg.__optional_keys__]
+    in_force = {name: labels[name] for name in optional if labels.get(name)}
+    return cast("Leg", about | in_force | ({"fault": record.reason} if record.reason else {}))
 
 
 def _run(about: Manifest) -> Record:
@@ -315,7 +275,7 @@ def _note(name: str, note: str) -> list[Record]:
 
 
 def _calibration(raw: Path) -> list[Record]:
-    content = read_json(raw, "calibration.json", calibration.ADAPTER)
+    content = read_json(raw, "calibration.json", calibration.Calibration.model_validate_json)
     if isinstance(content, Unreadable):
         return [failed("calibration_ok", {}, content.reason)]
     return calibration.records(content)
@@ -327,7 +287,7 @@ def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
     for job in (j for j in ended if j.job == "satlab_iperf3"):
         files = stored_files(raw, job.folder, goodput.STAT)
         for name in files:
-            content = read_json(raw, name, goodput.ADAPTER)
+            content = read_json(raw, name, goodput.ADAPTER.validate_json)
             document = goodput.Document(job, content)
             made = _sound(name, partial(goodput.records, [document], origin))
             documents.append(
@@ -347,7 +307,13 @@ def _pages(
         counted = load.model_copy(update={"status": "failed", "reason": fault}) if fault else load
         return pages.records(counted, labels, own)
 
-    reader = _Reader("satlab_page_load", pages.STAT, pages.ADAPTER, pages.MAIN_METRICS, possible)
+    reader = _Reader(
+        "satlab_page_load",
+        pages.STAT,
+        PageLoad.model_validate_json,
+        pages.MAIN_METRICS,
+        possible,
+    )
     found = _documents(raw, ended, reader)
     return [*found, *pages.over_loads(found)]
 
@@ -375,7 +341,7 @@ def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]
     for job in (j for j in ended if j.job == reader.job and not _stores_nothing(j)):
         files = stored_files(raw, job.folder, reader.stat)
         for name in files:
-            content = read_json(raw, name, reader.adapter)
+            content = read_json(raw, name, reader.parse)
             if not isinstance(content, Unreadable):
                 content = _sound(name, partial(reader.records, content, job.labels))
             if isinstance(content, Unreadable):
@@ -443,7 +409,7 @@ def _link(raw: Path, ended: Sequence[Job], origin: float) -> Iterator[Record | S
             min(j.start_unix_s for j in ended), max(j.stop_unix_s for j in ended)
         )
     names = {direction: direction for direction in link_samples.DIRECTIONS}
-    lines = Lines(raw, "link.jsonl", link_samples.ADAPTER)
+    lines = Lines(raw, "link.jsonl", link_samples.ADAPTER.validate_json)
     metrics = link_samples.Metrics(lines, origin, window, names)
     yield from metrics.each()
     yield from _note("raw/link.jsonl", lines.note)
@@ -455,7 +421,7 @@ def _lan(raw: Path, origin: float, window: link_samples.Window | None) -> Iterat
     """Yield what the client's LAN did, where an emulator of its own carried it."""
     if "lan.jsonl" not in listing(raw, "."):
         return
-    lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER)
+    lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER.validate_json)
     names = {"terrestrial_down": "lan_down", "terrestrial_up": "lan_up"}
     yield from link_samples.Metrics(lines, origin, window, names).each()
     yield from _note("raw/lan.jsonl", lines.note)

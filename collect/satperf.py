@@ -10,7 +10,7 @@ side's own time 0.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from collect.raw import Model
 from collect.records import Record, failed
@@ -90,9 +90,6 @@ class Satperf(Model):
 
     schema_: Literal["satlab/satperf-run/1"] = Field(alias="schema")
     lines: list[Annotated[Start | Interval | Summary, Field(discriminator="type")]]
-
-
-ADAPTER: TypeAdapter[Satperf] = TypeAdapter(Satperf)
 
 
 def records(run: Satperf, labels: Mapping[str, str], run_start_unix_s: float) -> list[Record]:

@@ -5,7 +5,7 @@ voice quality.
 
 import statistics
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -22,58 +22,77 @@ class Voice(Model):
     codec: str
     playout_ms: float
     mouth_to_ear_ms: float
-    discarded: int
-    r: float
-    mos: float
+    discarded: int = Field(description="packets that came too late for the playout buffer")
+    r: float = Field(description="rating of the E-model")
+    mos: float = Field(ge=1, le=4.5)
 
 
 class Quantity(Model):
-    """What a load's sender drew gaps or sizes from."""
+    """The distribution that a load's sender drew gaps or sizes from."""
 
-    distribution: str
+    distribution: Literal[
+        "constant", "uniform", "exponential", "normal", "gamma", "pareto", "weibull"
+    ]
     mean: float
-    shape: float
+    shape: float = Field(description="second parameter; 0 where the distribution has none")
 
 
 class Load(Model):
-    """One side of a load: UDP payload, and how long it took from the first to the last packet."""
+    """One side of a load."""
 
     flows: int = Field(ge=1)
-    bytes: int = Field(ge=0)
-    active_s: float = Field(ge=0)
+    bytes: int = Field(ge=0, description="UDP payload that this side sent or received")
+    active_s: float = Field(ge=0, description="from the first to the last packet")
     seed: int | None = None
-    late_ms: float | None = None
+    late_ms: float | None = Field(default=None, description="how late the latest packet was sent")
     gap_ms: Quantity | None = None
     size_bytes: Quantity | None = None
 
 
-class Stream(Model):
-    """One side of a stream. One-way delays in ms, in the order of arrival; the sender has none."""
-
+class _Side(Model):
     schema_: Literal["satlab/stream/1"] = Field(alias="schema")
-    role: Literal["sender", "receiver"]
     start_unix_s: float
     sent: int = Field(ge=0)
-    received: int = 0
-    duplicates: int = 0
-    burst_ratio: float = 1.0
-    jitter_ms: float = 0.0
-    owd_ms: list[float] = Field(default_factory=list)
-    voice: Voice | None = None
     load: Load | None = None
 
 
-ADAPTER: TypeAdapter[Stream] = TypeAdapter(Stream)
+class Sender(_Side):
+    """The side that sends."""
+
+    role: Literal["sender"]
 
 
-def records(stream: Stream, labels: Mapping[str, str]) -> list[Record]:
+class Receiver(_Side):
+    """The side that receives and measures."""
+
+    role: Literal["receiver"]
+    received: int = Field(ge=0)
+    duplicates: int = Field(ge=0)
+    burst_ratio: float = Field(ge=1, description="BurstR of ITU-T G.107")
+    jitter_ms: float = Field(ge=0, description="RFC 3550, section 6.4.1")
+    owd_ms: list[float] = Field(description="one-way delays in the order of arrival")
+    voice: Voice | None = None
+
+
+Stream = Annotated[
+    Sender | Receiver,
+    Field(
+        discriminator="role",
+        description="One side of a stream of packets: at a constant rate (job satlab_stream), or a"
+        " load (job satlab_load)",
+    ),
+]
+ADAPTER: TypeAdapter[Sender | Receiver] = TypeAdapter(Stream)
+
+
+def records(stream: Sender | Receiver, labels: Mapping[str, str]) -> list[Record]:
     """Return what the receiver measured; of the sender only `stream_sent_packets`, and of a load
     `load_sent_bps`.
 
     `one_way_delay_ms` (label stat: median, min, p95, max), `stream_jitter_ms`, `stream_loss_ratio`;
     with a codec `mos` and `mouth_to_ear_ms`; of a load `load_received_bps`.
     """
-    if stream.role == "sender":
+    if isinstance(stream, Sender):
         return [
             Record("stream_sent_packets", stream.sent, labels),
             *_rate("load_sent_bps", stream.load, labels),

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.raw import Model
 from collect.records import Record, failed
@@ -16,7 +16,7 @@ MAIN_METRICS = ("tcp_leg_ok",)
 
 
 class Side(Model):
-    """A request; windows in segments, None = the kernel's choice."""
+    """A request; windows in segments, null: the kernel's choice."""
 
     congestion_control: str | None
     initial_window: int | None
@@ -24,17 +24,14 @@ class Side(Model):
 
 
 class Connection(Model):
-    """One TCP connection.
-
-    Windows in segments; `initial_window` None: it was not seen before data flowed.
-    """
+    """One TCP connection; windows in segments."""
 
     local: str
     peer: str
     interface: str
     side: Literal["client", "server"]
     congestion_control: str
-    initial_window: int | None
+    initial_window: int | None = Field(description="null: it was not seen before data flowed")
     cwnd_max: int
     rtt_min_ms: float | None
     bytes_acked: int
@@ -45,7 +42,9 @@ class Connection(Model):
 
 
 class TcpConf(Model):
-    """One node; buffers are (least, default, most) in bytes."""
+    """TCP of one node (job satlab_tcp_conf): what was requested, what the kernel has in force, what
+    each connection used. Buffers are (least, default, most) in bytes.
+    """
 
     schema_: Literal["satlab/tcp-conf/1"] = Field(alias="schema")
     preset: str
@@ -55,9 +54,6 @@ class TcpConf(Model):
     tcp_wmem: tuple[int, int, int]
     samples: int
     connections: list[Connection]
-
-
-ADAPTER: TypeAdapter[TcpConf] = TypeAdapter(TcpConf)
 
 
 def records(conf: TcpConf, labels: Mapping[str, str]) -> list[Record]:

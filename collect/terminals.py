@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from collect.jobs import Job
 from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits
@@ -202,9 +202,6 @@ class _Plan(_Open):
     link: _Link
 
 
-_PLAN = TypeAdapter(_Plan)
-
-
 def jain(values: Sequence[float]) -> float:
     """Return Jain's index of values: 1 if all are equal, 1/n if one has everything.
 
@@ -222,7 +219,7 @@ def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) ->
     `goodput_share_bps` the equal part of each of as many terminals by the frame arithmetic, where
     terminals are equal. None where one client alone had transfers.
     """
-    times = {str(job.job_instance_id): (job.start_unix_s, job.stop_unix_s) for job in jobs}
+    ran = {str(job.job_instance_id): job for job in jobs}
     groups: dict[tuple[str, str], dict[str, Record]] = {}
     broken: list[Record] = []
     for record in transfers:
@@ -241,11 +238,12 @@ def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) ->
             broken.append(record)
     found: list[Record] = []
     for (direction, transport), by_client in groups.items():
-        spans = [_span(record, times) for record in by_client.values()]
-        at_once = max(start for start, _ in spans) < min(stop for _, stop in spans)
+        own = [ran[record.labels["instance"]] for record in by_client.values()]
+        at_once = max(job.start_unix_s for job in own) < min(job.stop_unix_s for job in own)
+        begin, end = min(job.start_unix_s for job in own), max(job.stop_unix_s for job in own)
         for record in broken:
-            start, stop = _span(record, times)
-            if start < max(stop for _, stop in spans) and stop > min(start for start, _ in spans):
+            job = ran[record.labels["instance"]]
+            if job.start_unix_s < end and job.stop_unix_s > begin:
                 by_client.setdefault(record.labels["entity"], record)
         if len(by_client) > 1 and at_once:
             labels = {
@@ -255,10 +253,6 @@ def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) ->
             }
             found += [_index(by_client, labels), *_share(run_dir, labels)]
     return found
-
-
-def _span(record: Record, times: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-    return times.get(record.labels.get("instance", ""), (0.0, 0.0))
 
 
 def _index(by_client: Mapping[str, Record], labels: Mapping[str, str]) -> Record:
@@ -280,7 +274,7 @@ def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
     A return link on demand divides all its slots, and a terminal gets no more than it could ask for
     alone; its part is at most that, as the plan does not foresee how packets fill these slots.
     """
-    plan = read_json(run_dir, "plan.json", _PLAN)
+    plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
     if isinstance(plan, Unreadable) or plan.link.terminals:
         return []
     count = int(labels["terminals"])

@@ -24,7 +24,7 @@ def ended(**changes: Any) -> fec.Fec:
         },
         **{"report": [{"type": "ready"}, {**COUNTERS, "lost": 0}, COUNTERS], "fault": ""},
     }
-    return fec.ADAPTER.validate_python(content | changes)
+    return fec.Fec.model_validate(content | changes)
 
 
 def test_the_last_counters_are_the_tunnel_s() -> None:

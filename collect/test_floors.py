@@ -21,13 +21,14 @@ RTT_MS = FLOORS.rtt_ms
 
 
 def load(protocol: str, **change: Any) -> PageLoad:
-    return pages.ADAPTER.validate_python(page_load(protocol, 1, random.Random(1)) | change)  # noqa: S311
+    return pages.PageLoad.model_validate(page_load(protocol, 1, random.Random(1)) | change)  # noqa: S311
 
 
 @pytest.mark.parametrize(
     ("protocol", "pep", "round_trips"),
     [("h1", "none", 2), ("h2", "none", 3), ("h3", "none", 2), ("h1", "haproxy", 1)],
 )
+@pytest.mark.promise("P36")
 def test_a_response_takes_its_round_trips(protocol: str, pep: str, round_trips: int) -> None:
     least = round_trips * RTT_MS
     assert floors.load_fault(load(protocol, response_start_ms=least), pep, FLOORS) == ""
@@ -53,6 +54,7 @@ def test_a_response_takes_its_round_trips(protocol: str, pep: str, round_trips: 
         ),
     ],
 )
+@pytest.mark.promise("P36")
 def test_every_metric_of_a_page_has_a_floor(change: dict[str, Any], name: str) -> None:
     assert floors.load_fault(load("h1"), "none", FLOORS) == ""
     assert name in floors.load_fault(load("h1", **change), "none", FLOORS)

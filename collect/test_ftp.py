@@ -21,7 +21,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def made(**changes: Any) -> list[Record]:
-    return ftp.records(ftp.ADAPTER.validate_python(DOCUMENT | changes), {"entity": "client"})
+    return ftp.records(ftp.Transfer.model_validate(DOCUMENT | changes), {"entity": "client"})
 
 
 def test_goodput_is_that_of_the_receiver_without_its_first_bytes() -> None:

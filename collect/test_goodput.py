@@ -24,7 +24,7 @@ def job(number: int, start: float = 100.0, stop: float = 106.0) -> Job:
         label="bulk",
         job="satlab_iperf3",
         entity="client",
-        argv=[],
+        argv=(),
         start_unix_s=start,
         stop_unix_s=stop,
         exit_code=0,
@@ -48,6 +48,7 @@ def series(records: list[Record], metric: str) -> list[Record]:
     return [r for r in records if r.metric == metric and r.t_s is not None]
 
 
+@pytest.mark.promise("P36")
 def test_goodput_is_what_the_receiver_counted_not_what_the_sender_sent() -> None:
     records = goodput.records([document(SERVER, 1), document(CLIENT, 2)], 90.0)
     found = only(records, "goodput_bps")
@@ -106,7 +107,7 @@ def test_both_sides_of_a_transfer_carry_its_number() -> None:
 
 
 def test_refused_connection_is_a_failed_sample() -> None:
-    refused = read_json(FIXTURES, "iperf3_refused.json", goodput.ADAPTER)
+    refused = read_json(FIXTURES, "iperf3_refused.json", goodput.ADAPTER.validate_json)
     (record,) = goodput.records([goodput.Document(job(1), refused)], 0)
     assert (record.metric, record.value, record.status) == ("goodput_bps", None, "failed")
     assert "Connection refused" in record.reason
@@ -125,7 +126,7 @@ def test_an_error_wins_over_complete_figures() -> None:
 def test_malformed_documents_are_failed_samples(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "iperf3_json.json"
     path.write_bytes(content)
-    parsed = read_json(tmp_path, path.name, goodput.ADAPTER)
+    parsed = read_json(tmp_path, path.name, goodput.ADAPTER.validate_json)
     assert isinstance(parsed, Unreadable)
     (record,) = goodput.records([goodput.Document(job(1), parsed)], 0)
     assert record.status == "failed"

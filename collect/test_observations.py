@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collect import gather, observations, stored
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example, observation
-from collect.observations import PageObservation, speed_index_ms
+from collect.observations import Frame, PageObservation, speed_index_ms
 from satlab.common.paths import SCHEMAS
 
 LABELS = {"job": "satlab_page_load", "instance": "1"}
@@ -22,15 +22,19 @@ LABELS = {"job": "satlab_page_load", "instance": "1"}
 def load(index: int = 0, **change: Any) -> PageObservation:
     content = observation("h3", index, random.Random(1)) | change  # noqa: S311
     jsonschema.validate(content, json.loads((SCHEMAS / "page-observation.schema.json").read_text()))
-    return observations.ADAPTER.validate_json(json.dumps(content))
+    return observations.PageObservation.model_validate_json(json.dumps(content))
 
 
+def frames(*progress: tuple[float, float]) -> list[Frame]:
+    return [Frame(t_ms=at, visual_completeness=share, jpeg=None) for at, share in progress]
+
+
+@pytest.mark.promise("P45")
 def test_the_speed_index_is_the_area_above_the_visual_progress() -> None:
-    assert speed_index_ms([(0, 0), (1000, 0.5), (3000, 1.0)]) == 1000 + 0.5 * 2000
-    assert speed_index_ms([(0, 0), (1000, 1.0), (2000, 0.9), (2500, 1.0)]) == pytest.approx(
-        1000 + 0.1 * 500
-    )
-    assert speed_index_ms([(0, 0)]) is None
+    assert speed_index_ms(frames((0, 0), (1000, 0.5), (3000, 1.0))) == 1000 + 0.5 * 2000
+    progress = frames((0, 0), (1000, 1.0), (2000, 0.9), (2500, 1.0))
+    assert speed_index_ms(progress) == pytest.approx(1000 + 0.1 * 500)
+    assert speed_index_ms(frames((0, 0))) is None
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e5), st.floats(0, 1)), min_size=2, max_size=20))
@@ -38,7 +42,7 @@ def test_the_speed_index_lies_between_0_and_the_last_change(
     progress: list[tuple[float, float]],
 ) -> None:
     ordered = sorted(progress)
-    found = speed_index_ms(ordered)
+    found = speed_index_ms(frames(*ordered))
     assert found is not None
     assert 0 <= found <= ordered[-1][0] - ordered[0][0] + 1e-6
 
@@ -155,6 +159,7 @@ def follows(kind: str, what: dict[str, Any]) -> None:
         assert name.startswith("_"), (kind, name)
 
 
+@pytest.mark.promise("P45")
 def test_a_har_has_the_fields_of_version_1_2() -> None:
     one = load(4)
     document = json.loads(

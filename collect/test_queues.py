@@ -48,6 +48,7 @@ def records(*samples: tuple[dict[str, Any], dict[str, Any]]) -> dict[tuple[str, 
     }
 
 
+@pytest.mark.promise("P20")
 def test_p300_percentiles_are_of_all_packets_of_the_run_and_not_of_its_intervals() -> None:
     many = counters(**{**TIMES, "queue_p99_ms": 1.0}, waits_us=[(1000, 990)])
     few = counters(**{**TIMES, "queue_p99_ms": 500.0}, waits_us=[(400_000, 8), (500_000, 2)])

@@ -11,13 +11,12 @@ from typing import Any
 import jsonschema
 import polars as pl
 import pytest
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 import collect
-from collect import calibration, fec, ftp, link_samples, pages, ping
+from collect import link_samples
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
-from collect.run_folder import JOB, MANIFEST
 
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 
@@ -91,6 +90,7 @@ def test_parquet_holds_the_table_and_no_scratch_file_is_left(run: Path) -> None:
     ]
 
 
+@pytest.mark.promise("P26")
 def test_collecting_twice_results_in_the_same_bytes(run: Path) -> None:
     collect.collect(run)
     first = (run / "records.parquet").read_bytes()
@@ -359,24 +359,6 @@ def add_ping(run: Path, content: dict[str, Any]) -> None:
 
 # --- the interface: models and schemas agree ------------------------------------------------------
 
-MODELS: dict[str, TypeAdapter[Any]] = {
-    "manifest": MANIFEST,
-    "jobs": JOB,
-    "calibration": calibration.ADAPTER,
-    "page-load": pages.ADAPTER,
-    "ping": ping.ADAPTER,
-    "fec": fec.ADAPTER,
-    "ftp": ftp.ADAPTER,
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_models_have_the_fields_of_their_schemas(name: str) -> None:
-    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
-    model = MODELS[name].json_schema()
-    assert set(model["properties"]) == set(schema["properties"])
-    assert set(model["required"]) == set(schema["required"])
-
 
 def test_link_models_have_the_fields_of_their_schema() -> None:
     schema = json.loads((SCHEMAS / "link-metrics.schema.json").read_text())
@@ -394,21 +376,16 @@ def test_link_models_have_the_fields_of_their_schema() -> None:
     )
 
 
-def test_example_runs_follow_the_schemas(run: Path) -> None:
-    def check(name: str, *documents: Any) -> None:
-        validator = jsonschema.Draft202012Validator(
-            json.loads((SCHEMAS / f"{name}.schema.json").read_text())
-        )
-        for document in documents:
-            validator.validate(document)
-
-    check("manifest", json.loads((run / "manifest.json").read_text()))
-    check("calibration", json.loads((run / "raw" / "calibration.json").read_text()))
-    check("link-plan", json.loads((run / "plan.json").read_text())["link"])
-    for path in run.glob("raw/files/satlab_page_load-*/*.json"):
-        check("page-load", json.loads(path.read_text()))
-    for name, lines in (("jobs", "jobs.jsonl"), ("link-metrics", "link.jsonl")):
-        check(name, *map(json.loads, (run / "raw" / lines).read_text().splitlines()[-30:]))
+def test_example_runs_are_readable(run: Path) -> None:
+    schema = json.loads((SCHEMAS / "link-plan.schema.json").read_text())
+    jsonschema.validate(json.loads((run / "plan.json").read_text())["link"], schema)
+    metrics = jsonschema.Draft202012Validator(
+        json.loads((SCHEMAS / "link-metrics.schema.json").read_text())
+    )
+    for line in (run / "raw" / "link.jsonl").read_text().splitlines()[-30:]:
+        metrics.validate(json.loads(line))
+    rows = collect.summaries(collect.gather(run))
+    assert not [row for row in rows if row["metric"] == "raw_file_ok"]
 
 
 # --- T12: tampered or mixed-up results ------------------------------------------------------------

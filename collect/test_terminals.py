@@ -132,7 +132,7 @@ def job(number: int, entity: str, start_s: float, stop_s: float) -> Job:
         label="x",
         job="satlab_iperf3",
         entity=entity,
-        argv=[],
+        argv=(),
         start_unix_s=start_s,
         stop_unix_s=stop_s,
         exit_code=0,

@@ -42,13 +42,14 @@ def played(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+@pytest.mark.promise("P51")
 def test_bitrate_start_stalls_and_switches() -> None:
     jsonschema.validate(
         played(), json.loads((paths.ROOT / "schemas/video.schema.json").read_text())
     )
     found = {
         record.metric: record.value
-        for record in video.records(video.ADAPTER.validate_python(played()), LABELS)
+        for record in video.records(video.Video.model_validate(played()), LABELS)
     }
     assert found == {
         **{"video_bitrate_bps": pytest.approx(12e5), "video_startup_ms": pytest.approx(750)},
@@ -65,5 +66,5 @@ def test_bitrate_start_stalls_and_switches() -> None:
     ],
 )
 def test_a_video_that_did_not_end_is_a_failed_sample(changes: dict[str, Any], reason: str) -> None:
-    (record,) = video.records(video.ADAPTER.validate_python(played(**changes)), LABELS)
+    (record,) = video.records(video.Video.model_validate(played(**changes)), LABELS)
     assert (record.status, record.reason) == ("failed", reason)

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from collect.raw import Model
 from collect.records import Record, failed
@@ -24,27 +24,24 @@ class Segment(Model):
     bytes: int = Field(gt=0)
     requested_s: float
     finished_s: float
-    buffer_s: float
+    buffer_s: float = Field(description="video loaded and not yet played")
     stalls: int = Field(ge=0)
     stalled_s: float = Field(ge=0)
 
 
 class Video(Model):
-    """A video, and why it was not played to its end."""
+    """An adaptive video as a client played it (job satlab_video)."""
 
     schema_: Literal["satlab/video/1"] = Field(alias="schema")
     start_unix_s: float
     page: str
-    protocol: str
+    protocol: Literal["h1", "h2", "h3"]
     segment_s: float = Field(gt=0)
-    buffer_s: float = Field(gt=0)
+    buffer_s: float = Field(gt=0, description="longest playback buffer")
     bitrates_bps: list[float]
     requested_segments: int = Field(gt=0)
-    fault: str
+    fault: str = Field(description="why it was not played to its end; empty if it was")
     segments: list[Segment]
-
-
-ADAPTER: TypeAdapter[Video] = TypeAdapter(Video)
 
 
 def records(video: Video, labels: Mapping[str, str]) -> list[Record]:

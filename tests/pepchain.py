@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from satlab.common import paths
 from tests.polling import until
+from tests.wires import End, add, join, remove, run
 
 NODES = ("client", "st", "gw", "server")
 CLIENT, SERVER = "198.18.201.2", "198.18.203.2"
@@ -32,11 +33,6 @@ RULES = """table ip satpep {
   }
 }
 """
-
-
-def run(*argv: str, text: str | None = None) -> str:
-    """Run a short command, which must succeed."""
-    return subprocess.run(argv, input=text, check=True, capture_output=True, text=True).stdout
 
 
 @dataclass
@@ -158,15 +154,11 @@ def chain(folder: Path, pki: Path) -> Iterator[Chain]:
     finally:
         made.end()
         shutil.rmtree(homes, ignore_errors=True)
-        for role in NODES:
-            subprocess.run(
-                ["ip", "netns", "delete", made.node(role)], check=False, capture_output=True
-            )
+        remove(*map(made.node, NODES))
 
 
 def _node(name: str) -> None:
-    run("ip", "netns", "add", name)
-    run("ip", "-n", name, "link", "set", "lo", "up")
+    add(name)
     # As in the lab: a link-local address that comes late would make Chromium drop its requests.
     off = [f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default")]
     run("ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv4.ip_forward=1", *off)
@@ -177,26 +169,8 @@ def _wire(west: str, east: str, prefix: str) -> None:
 
     Proxies have .1 towards client and server.
     """
-    run(
-        "ip",
-        "link",
-        "add",
-        "east",
-        "netns",
-        west,
-        "type",
-        "veth",
-        "peer",
-        "name",
-        "west",
-        "netns",
-        east,
-    )
-    last = east.endswith("-server")
-    ends = ((west, "east", 1 if last else 2), (east, "west", 2 if last else 1))
-    for node, interface, host in ends:
-        run("ip", "-n", node, "address", "add", f"{prefix}.{host}/24", "dev", interface)
-        run("ip", "-n", node, "link", "set", interface, "up")
+    near, far = (1, 2) if east.endswith("-server") else (2, 1)
+    join(End(west, "east", f"{prefix}.{near}"), End(east, "west", f"{prefix}.{far}"))
 
 
 def _route(made: Chain, role: str, subnet: str, via: str) -> None:

@@ -4,20 +4,17 @@ few repeats.
 """
 
 import contextlib
-import csv
 import ctypes
 import fcntl
 import functools
 import gc
 import os
 import re
-import resource
 import signal
 import subprocess
 import time
 import uuid
 from collections.abc import Generator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,16 +42,21 @@ PLACE = pytest.StashKey[int]()
 CLONE_NEWNS = 0x20000  # linux/sched.h; `os.unshare` is Python 3.12's
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
-hypothesis.settings.register_profile("ci", deadline=timedelta(seconds=10), print_blob=True)
+hypothesis.settings.register_profile(
+    "satlab",
+    deadline=None,  # a busy host is no fault of an example
+    print_blob=True,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.function_scoped_fixture,
+    ],
+)
+hypothesis.settings.load_profile("satlab")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if IN_CI:
-        hypothesis.settings.load_profile("ci")
     if is_worker(config) and os.geteuid() == 0:
         own_run_folder()
-    if not is_worker(config) and (file := config.getoption("costs")):
-        config.pluginmanager.register(CostFile(file))
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -165,75 +167,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         os.close(shared)
 
 
-# --- what tests cost ------------------------------------------------------------------------------
+# --- what tests leave -----------------------------------------------------------------------------
 
-SHOWN_TESTS = 15
+STARTED_BY = os.environ["SATLAB_STARTED_BY"] = uuid.uuid4().hex
+"""In the environment of this process's children, which are known by it when this process ends."""
+END_S = 10
+ENDS_BY_ITSELF = "multiprocessing.resource_tracker"
+"""Python's own, which ends with the process that has used multiprocessing."""
 SHOWN_REASON = 300
 """Characters at both ends of why a test was repeated: a program's log has its fault at its end."""
-PHASES = ("setup", "call", "teardown")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--costs",
-        type=Path,
-        help="append when each phase of a test ran, and its CPU time, to this CSV",
-    )
-
-
-def cpu_s() -> float:
-    """Return the CPU time of this process and of its children that have ended, s."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-def cost_s(report: pytest.TestReport) -> float:
-    """Return the CPU time of a report's phase, s."""
-    properties: dict[str, Any] = dict(report.user_properties)
-    return float(properties.get("cpu_s", 0.0))
-
-
-def measured(item: pytest.Item) -> Generator[None, object, object]:
-    """Add the CPU time of a phase to its report: the last entry of the name."""
-    before = cpu_s()
-    try:
-        return (yield)
-    finally:
-        item.user_properties.append(("cpu_s", cpu_s() - before))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from measured(item))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from measured(item))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from measured(item))
-
-
-class CostFile:
-    """Lines of CSV, one for each phase of a test: worker, phase, start and end (s, Unix time), CPU
-    time (s), test.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        worker, cost = getattr(report, "worker_id", ""), round(cost_s(report), 3)
-        row = (worker, report.when, report.start, report.stop, cost, report.nodeid)
-        with self.file.open("a", newline="") as file:
-            csv.writer(file).writerow(row)
+left_processes: list[str] = []
+"""Command lines of what still ran after the last test, of all workers."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print why tests were repeated, what they left, and which took most CPU time."""
+    """Print why tests were repeated, and what they left."""
     for report in terminalreporter.stats.get("rerun", ()):
         crash = getattr(report.longrepr, "reprcrash", None)
         reason = crash.message if crash else "no reason is known"
@@ -245,34 +193,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"repeated: {report.nodeid}: {' '.join(reason.split())}")
     for command in left_processes:
         terminalreporter.line(f"left by tests: {command[:SHOWN_REASON]}", red=True)
-    every = [
-        r
-        for kind in terminalreporter.stats.values()
-        for r in kind
-        if isinstance(r, pytest.TestReport)
-    ]
-    # A report of a phase is in one list; that of a test which was repeated is there for each time.
-    costs = sorted(((cost_s(report), report) for report in every), key=lambda cost: -cost[0])
-    if len(costs) <= len(PHASES) * SHOWN_TESTS:
-        return
-    sums = {phase: sum(cost for cost, report in costs if report.when == phase) for phase in PHASES}
-    total = ", ".join(f"{phase} {sums[phase]:.0f} s" for phase in PHASES)
-    terminalreporter.section(f"CPU time: {total}; the largest")
-    for cost, report in costs[:SHOWN_TESTS]:
-        terminalreporter.line(
-            f"{cost:.1f} s of CPU, {report.duration:.1f} s: {report.when} of {report.nodeid}"
-        )
-
-
-# --- what tests leave -----------------------------------------------------------------------------
-
-STARTED_BY = os.environ["SATLAB_STARTED_BY"] = uuid.uuid4().hex
-"""In the environment of this process's children, which are known by it when this process ends."""
-END_S = 10
-ENDS_BY_ITSELF = "multiprocessing.resource_tracker"
-"""Python's own, which ends with the process that has used multiprocessing."""
-left_processes: list[str] = []
-"""Command lines of what still ran after the last test, of all workers."""
 
 
 @pytest.hookimpl(trylast=True)  # after xdist has ended its workers

@@ -20,7 +20,7 @@ from typing import Any
 from satlab.common import paths
 from satlab.lab import netns, ownership
 from satlab.lab.pki import Pki
-from satlab.service.api.supervisor import helper_socket
+from satlab.service.supervisor import helper_socket
 from tests.archives import archive
 from tests.polling import until
 

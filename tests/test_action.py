@@ -90,6 +90,7 @@ def step() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.promise("P83")
 def test_p370_the_action_has_the_form_of_composite_actions() -> None:
     jsonschema.Draft202012Validator(COMPOSITE).validate(ACTION)
     assert all(
@@ -165,6 +166,7 @@ def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], st
     return done.returncode, calls, done.stdout + done.stderr
 
 
+@pytest.mark.promise("P83")
 def test_p371_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
     deb = place / "satlab.deb"
     deb.write_bytes(b"package")
@@ -211,14 +213,14 @@ def test_p371_the_status_of_the_check_is_that_of_the_step(place: Path) -> None:
 
 
 @pytest.mark.parametrize("out", ["x\nstatus=0", "x\rjson=/etc/passwd", "x\x1b[2J"])
-def test_t55_an_output_folder_forges_no_output_of_the_step(place: Path, out: str) -> None:
+def test_t63_an_output_folder_forges_no_output_of_the_step(place: Path, out: str) -> None:
     (place / "satlab.deb").write_bytes(b"package")
     status, calls, said = act(place, 1, package="satlab.deb", out=out)
     assert (status, calls) == (2, []) and "control characters" in said
     assert not (place / "outputs").exists()
 
 
-def test_t55_what_satlab_and_inputs_say_does_not_steer_the_workflow(place: Path) -> None:
+def test_t63_what_satlab_and_inputs_say_does_not_steer_the_workflow(place: Path) -> None:
     status, _, said = act(place, package="x\n::set-output name=status::0")
     assert status == 2 and not re.search("^::set-output", said, re.MULTILINE)
     (place / "satlab.deb").write_bytes(b"package")

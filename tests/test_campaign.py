@@ -13,12 +13,13 @@ from satlab.common import paths
 from tests import campaigns
 
 pytestmark = pytest.mark.skipif(
-    not engine.SNAKEMAKE.exists() or not paths.SATVIRTUAL.exists(),
+    not engine.is_installed() or not paths.SATVIRTUAL.exists(),
     reason="needs Snakemake and satvirtual",
 )
 COUNT = 30
 
 
+@pytest.mark.promise("P93")
 def test_p207_each_task_is_once_in_the_dataset_after_five_kills(tmp_path: Path) -> None:
     log = campaigns.interrupted(tmp_path / "c", COUNT, seed=7)
     assert len(log) == len(campaigns.KILLS), log

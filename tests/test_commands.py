@@ -20,6 +20,7 @@ from satlab.run import shipped
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "openbach-scenarios/README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
@@ -30,10 +31,12 @@ PRINTED = re.compile(r"\./satlab ((?:[^\n\\]|\\.|\\\n)*)")
 def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     yield words
     for name, below in getattr(command, "commands", {}).items():
-        yield from commands(below, (*words, name))
+        if not below.hidden:
+            yield from commands(below, (*words, name))
 
 
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+@pytest.mark.promise("P31")
 def test_every_help_is_printed_and_builds_nothing(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,13 +83,14 @@ def test_documents_print_commands() -> None:
 
 
 @pytest.mark.parametrize("kind", shipped.KINDS)
+@pytest.mark.promise("P30")
 def test_everything_that_ships_has_one_line(kind: shipped.Kind) -> None:
     found = shipped.shipped(kind)
     assert found
     assert all(line and "\n" not in line for line in found.values())
 
 
-def test_p353_papers_are_those_that_can_be_repeated() -> None:
+def test_papers_are_those_that_can_be_repeated() -> None:
     assert shipped.shipped("papers").keys() == paper.CLOCKS.keys()
 
 
@@ -148,7 +152,7 @@ def unknown_options(words: list[str]) -> list[str]:
     ]
 
 
-def test_p226_hints_and_pages_name_options_that_their_commands_have() -> None:
+def test_hints_and_pages_name_options_that_their_commands_have() -> None:
     found = 0
     for path in SOURCES:
         for text in said(path):

@@ -128,6 +128,7 @@ def test_unknown_modcod_id(tmp_path: Path) -> None:
     expect(dry_run(BULK, "--profile", folder), 2, "topology.xml:", "wave_form", "99")
 
 
+@pytest.mark.promise("P28")
 def test_three_faults_of_a_profile_are_reported_at_once(tmp_path: Path) -> None:
     folder = profile(
         tmp_path,
@@ -190,6 +191,7 @@ def test_report_of_something_else(tmp_path: Path) -> None:
     expect(satlab("report", tmp_path), 2, str(tmp_path), "manifest.json")
 
 
+@pytest.mark.promise("P29")
 def test_dry_run_prints_a_plan_and_touches_nothing(tmp_path: Path) -> None:
     done = dry_run(BULK, "--runs", tmp_path / "runs")
     assert done.returncode == 0, done.stderr

@@ -17,19 +17,10 @@ from tests import rle
 
 ON_AIR = paths.PROGRAMS / "examples" / "on_air"
 DISSECT = [
-    "tshark",
-    "-n",
-    "-T",
-    "json",
-    "-J",
+    *"tshark -n -T json -J".split(),
     "dvb-s2_modeadapt dvb-s2_bb dvb-s2_gse",
-    "--enable-heuristic",
-    "dvb_s2_udp",
-    "-o",
-    "dvb-s2_modeadapt.decode_df:TRUE",
-    "-o",
-    "dvb-s2_modeadapt.full_decode:FALSE",
-    "-r",
+    *"--enable-heuristic dvb_s2_udp -o dvb-s2_modeadapt.decode_df:TRUE".split(),
+    *"-o dvb-s2_modeadapt.full_decode:FALSE -r".split(),
 ]
 Fields = list[tuple[str, Any]]
 """An object of JSON as its pairs: tshark repeats keys."""
@@ -66,6 +57,7 @@ def pdu(gse: dict[str, Any]) -> bytes | None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.promise("P2")
 def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Path) -> None:
     on_air("forward", seed, tmp_path)
     got, fragments = [], 0
@@ -88,6 +80,7 @@ def test_tshark_reads_every_bbframe_of_the_forward_link(seed: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.promise("P2")
 def test_p288_tshark_finds_every_packet_under_the_label_of_its_terminal(
     seed: int, tmp_path: Path
 ) -> None:
@@ -203,6 +196,7 @@ def test_p322_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.promise("P2")
 def test_a_second_decoder_reads_every_burst_of_the_return_link(seed: int, tmp_path: Path) -> None:
     on_air("return", seed, tmp_path)
     bursts = [line.split() for line in (tmp_path / "bursts.txt").read_text().splitlines()]

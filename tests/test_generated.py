@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from collect import link_samples, pages
-from satlab.common.paths import PROFILES, ROOT
+from satlab.common.paths import JOBS, PROFILES, ROOT
 from satlab.link.options import LinkOptions, shipped_profiles
 from satlab.run import validate
-from tools import generate
+from tools import generate, job_files
 
 
 def test_generated_files_are_up_to_date() -> None:
@@ -25,9 +25,20 @@ def test_generated_files_are_up_to_date() -> None:
     assert shipped == {path for path in made if path.is_relative_to(PROFILES)}
 
 
+def test_each_job_has_the_modules_that_it_imports_and_its_playbooks() -> None:
+    made = {path for path, _ in job_files.files()}
+    kit = [path.name for path in job_files.KIT.glob("*.py")]
+    copies = {path for name in kit for path in JOBS.glob(f"*/files/{name}")}
+    assert copies == {path for path in made if path.name in kit}
+    assert {path.parent.name for path in JOBS.glob("*/install_*.yml")} == {
+        path.parent.name for path in made if path.name.startswith("install_")
+    }
+
+
 MAKERS = ("Record", "failed", "sample")
 
 
+@pytest.mark.promise("P40")
 def test_each_metric_that_collect_makes_is_in_the_reference() -> None:
     known = {
         name

@@ -248,6 +248,7 @@ def test_the_table_has_exactly_what_is_tested() -> None:
 
 
 @pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.promise("P54")
 def test_a_feature_is_what_the_table_says(tmp_path: Path, feature: str) -> None:
     if not paths.SATLINK.exists():
         pytest.skip(f"{paths.SATLINK} is not built")

@@ -42,6 +42,7 @@ def planned(profile: Path) -> LinkPlan:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.promise("P54")
 def test_each_layout_becomes_a_profile_with_the_addresses_of_the_lab(
     tmp_path: Path, layout: str
 ) -> None:
@@ -89,6 +90,7 @@ def rate_kbps(topology: Path, modcod: str, baud: float) -> float:
 
 
 @pytest.mark.parametrize("layout", SEVERAL_LAYOUTS)
+@pytest.mark.promise("P54")
 def test_p291_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_rates(
     tmp_path: Path, layout: str
 ) -> None:

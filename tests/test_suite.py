@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules of the top conftest.py: what a skip is in CI, what runs when, and what it costs."""
+"""The rules of tests/plugin.py: what a skip is in CI, and what runs when."""
 
-import csv
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from satlab.common import paths
-from tests.polling import until
 
 SKIPS = """
 import pytest, unittest
@@ -34,7 +31,7 @@ MODULE = 'import pytest\npytest.skip("needs another system", allow_module_level=
 
 
 def pytest_of(folder: Path, *arguments: str, temp: str = "temp", **environment: str) -> str:
-    """Run pytest with the top conftest.py over a folder; return its output and its exit status."""
+    """Run pytest with tests/plugin.py over a folder; return its output and its exit status."""
     argv = [
         sys.executable,
         "-m",
@@ -88,46 +85,6 @@ def test_a_skip_fails_in_ci_unless_its_reason_is_allowed(
             ), said
 
 
-COSTS = """
-import pytest, time
-def spend():
-    end = time.process_time() + 0.3
-    while time.process_time() < end: pass
-@pytest.fixture
-def costly():
-    spend()
-    yield
-    spend()
-def test_setup(costly): pass
-def test_call(): spend()
-@pytest.mark.parametrize("number", range(15))
-def test_cheap(number): pass
-"""
-
-
-def test_cpu_time_is_counted_where_it_was_spent(tmp_path: Path) -> None:
-    (tmp_path / "test_costs.py").write_text(COSTS)
-    file = tmp_path / "costs.csv"
-    said = pytest_of(tmp_path, f"--costs={file}")
-    with file.open(newline="") as lines:
-        rows = list(csv.reader(lines))
-    assert len(rows) == 3 * 17, said
-    spent = {
-        (phase, test.partition("::")[2])
-        for _, phase, _, _, cpu_s, test in rows
-        if float(cpu_s) >= 0.29
-    }
-    assert spent >= {("setup", "test_setup"), ("call", "test_call"), ("teardown", "test_setup")}
-    assert ("call", "test_setup") not in spent and ("setup", "test_call") not in spent
-    assert all(float(start) <= float(stop) for _, _, start, stop, _, _ in rows)
-    listed = re.findall(r"^([\d.]+) s of CPU, [\d.]+ s: (\w+) of \S*::(\w+)", said, re.MULTILINE)
-    assert {(phase, test) for _, phase, test in listed[:3]} == {
-        ("setup", "test_setup"),
-        ("call", "test_call"),
-        ("teardown", "test_setup"),
-    }, said
-
-
 TIMING = """
 import pathlib, time, pytest
 LOG = pathlib.Path(__file__).with_name("log")
@@ -156,20 +113,6 @@ def test_what_measures_time_has_two_neighbours_of_its_kind(tmp_path: Path) -> No
     assert all(other == 0 for timing, other in seen if timing), seen
 
 
-def test_what_measures_time_waits_for_the_tests_of_another_pytest(tmp_path: Path) -> None:
-    """As the VM lab's tests do, which one process runs next to all others."""
-    (tmp_path / "test_clock.py").write_text(TIMING)
-    options = ("--dist", "loadscope", "-o", "markers=timing")
-    with ThreadPoolExecutor(1) as pool:
-        others = pool.submit(pytest_of, tmp_path, "-n", "4", "-k", "other", *options, temp="others")
-        until((tmp_path / "log").exists, "a test of the others")
-        said = pytest_of(tmp_path, "-k", "timing", "-o", "markers=timing")
-        assert "4 passed" in others.result()
-    assert "6 passed" in said, said
-    kinds = [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
-    assert kinds == ["other"] * 8 + ["timing"] * 12, kinds
-
-
 def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_own(
     tmp_path: Path,
 ) -> None:
@@ -188,25 +131,30 @@ def test_a_file_that_shares_a_fixture_has_one_worker_with_a_run_folder_of_its_ow
     assert len(set((tmp_path / "log").read_text().splitlines())) == 1
 
 
-LONG = """
+ORDER = """
 import pytest
-def test_pure(): pass
+@pytest.fixture(scope="module")
+def shared(): pass
+@pytest.mark.timing
+@pytest.mark.net
+def test_timing(): pass
 @pytest.mark.net
 def test_short(): pass
 @pytest.mark.net
 @pytest.mark.long
 def test_long(): pass
-@pytest.mark.net
-@pytest.mark.long
-@pytest.mark.timing
-def test_timing(): pass
+def test_pure(): pass
 """
 
 
-def test_p287_what_is_long_begins_before_other_tests_of_its_kind(tmp_path: Path) -> None:
-    (tmp_path / "test_long.py").write_text(LONG)
+def test_p287_what_is_long_begins_early_and_what_measures_time_comes_last(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(ORDER.replace('(scope="module")', ""))
+    (tmp_path / "test_b.py").write_text(
+        'import pytest\n@pytest.fixture(scope="module")\ndef one(): pass\ndef test_whole(): pass\n'
+    )
     said = pytest_of(tmp_path, "--collect-only", "-q", "-o", "markers=net long timing")
-    assert re.findall(r"::test_(\w+)", said) == ["pure", "long", "short", "timing"], said
+    found = re.findall(r"::test_(\w+)", said)
+    assert found == ["whole", "pure", "long", "short", "timing"], said
 
 
 REPEATS = """
@@ -289,14 +237,7 @@ def test_p284_no_test_of_a_crate_is_left_out(manifest: Path) -> None:
     ]
     for program in untested.copy():
         modules = re.findall(r"^mod (\w+);$", program.read_text(), re.MULTILINE)
-        untested += [program.with_name(f"{module}.rs") for module in modules]
+        places = [(program.with_name(f"{name}.rs"), program.parent / name) for name in modules]
+        untested += [file if file.exists() else folder / "mod.rs" for file, folder in places]
     for file in (*untested, *crate.glob("examples/**/*.rs")):
         assert not re.search(r"^\s*#\[(test|cfg\(test\))\]", file.read_text(), re.MULTILINE), file
-
-
-def test_what_one_worker_takes_whole_begins_before_single_tests(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").write_text("def test_single(): pass\n")
-    fixture = 'import pytest\n@pytest.fixture(scope="module")\ndef shared(): return 1\n'
-    (tmp_path / "test_b.py").write_text(f"{fixture}def test_whole(shared): pass\n")
-    said = pytest_of(tmp_path, "-v")
-    assert 0 < said.find("test_whole") < said.find("test_single"), said

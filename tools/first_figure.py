@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time from a bare machine to the first figure:
-
-`make first-figure` (root, Debian's mirror, a quiet host).
+"""Time from a bare machine to the first figure: `python -m tools.first_figure dist/satlab_*.deb`
+(root, Debian's mirror, a quiet host, after `make release`).
 
 For each round a bare Debian root is unpacked, which is not timed. In it the package of `make
 release` is installed, and `satlab demo` runs, as README has it. Prints a JSON line for each round

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the files that are made from others:
 
-OpenSAND profiles, synthetic pages, schemas of models, the reference.
+OpenSAND profiles, synthetic pages, schemas of models, the reference, what jobs share.
 """
 
 import fnmatch
@@ -11,42 +11,71 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
+from collect import (
+    calibration,
+    curl,
+    fec,
+    ftp,
+    jobs,
+    observations,
+    pages,
+    pep,
+    ping,
+    run_manifest,
+    stream,
+    table,
+    tcp_parameters,
+    video,
+)
 from satlab.campaign.campaign_file import CampaignFile
 from satlab.campaign.hosts import HostsFile
 from satlab.campaign.plan import Plan
 from satlab.campaign.record import TaskRecord
 from satlab.check import suite
+from satlab.check.check_file import CheckFile
 from satlab.check.search.record import SearchRecord
 from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
+from satlab.common.topology import Topology
+from satlab.lab import web_target
+from satlab.openbach.statistic import Statistic
 from satlab.service.helper import verbs
-from tools import reference, synthetic_pages
+from satlab.service.helper.progress import Progress
+from tools import job_files, reference, synthetic_pages
 
 BASE = PROFILES / "_base"
-CAMPAIGN_MODELS: tuple[tuple[type[BaseModel], str, str], ...] = (
-    (
-        CampaignFile,
-        "campaign-file",
-        "The YAML file of a campaign; made from satlab.campaign.campaign_file",
-    ),
-    (
-        HostsFile,
-        "campaign-hosts",
-        "The YAML file of a campaign's hosts; made from satlab.campaign.hosts",
-    ),
-    (
-        TaskRecord,
-        "campaign-task",
-        "task.json: the end of a campaign's task; made from satlab.campaign.record",
-    ),
-    (
-        Plan,
-        "campaign-plan",
-        "plan.json of a campaign: cells and tasks; made from satlab.campaign.plan",
-    ),
-)
+RECORDS: Mapping[str, Any] = {
+    "calibration": calibration.Calibration,
+    "campaign-file": CampaignFile,
+    "campaign-hosts": HostsFile,
+    "campaign-plan": Plan,
+    "campaign-task": TaskRecord,
+    "check": CheckFile,
+    "curl": curl.Curl,
+    "fec": fec.Fec,
+    "ftp": ftp.Transfer,
+    "jobs": jobs.Job,
+    "lab": Topology,
+    "manifest": run_manifest.Manifest,
+    "page-load": pages.PageLoad,
+    "page-observation": observations.PageObservation,
+    "pep": pep.Pep,
+    "ping": ping.Ping,
+    "rootd-request": verbs.Request,
+    "run-progress": Progress,
+    "search": SearchRecord,
+    "stats": Statistic,
+    "stream": stream.Stream,
+    "suite": suite.Suite,
+    "tcp-conf": tcp_parameters.TcpConf,
+    "video": video.Video,
+    "web-target": web_target.Settings,
+    "web-target-object": web_target.Row,
+}
+"""The one definition of each record, by the name of its schema."""
 METRICS_HEAD = """# Metric reference
 
 The metrics of `records.parquet` and of `--json` ([columns](../schemas/records.schema.json)). A row without `t_s` is a
@@ -64,38 +93,20 @@ def files() -> Iterator[tuple[Path, str]]:
     for overlay in sorted(BASE.glob("*.yml")):
         if overlay.name != "base.yml":
             yield from profile(overlay.stem)
-    title = (
-        "Request to the root helper of satlab serve, one JSON line; made from"
-        " satlab.service.helper.verbs"
-    )
-    yield (
-        SCHEMAS / "rootd-request.schema.json",
-        _schema({"title": title, **verbs.REQUEST.json_schema()}),
-    )
-    title = "A suite of satlab check; made from satlab.check.suite"
-    yield (
-        SCHEMAS / "suite.schema.json",
-        _schema({"$id": "satlab/suite", **suite.schema(), "title": title}),
-    )
-    title = "search.json of satlab check --search; made from satlab.check.search.record"
-    yield (
-        SCHEMAS / "search.schema.json",
-        _schema(SearchRecord.model_json_schema(by_alias=True) | {"title": title}),
-    )
-    for model, name, title in CAMPAIGN_MODELS:
-        yield SCHEMAS / f"{name}.schema.json", _schema(model.model_json_schema() | {"title": title})
+    for name, definition in RECORDS.items():
+        yield _schema_file(name, schema(name, definition))
     yield from metrics()
     yield from reference.files()
     yield from synthetic_pages.files()
+    yield from job_files.files()
 
 
 def metrics() -> Iterator[tuple[Path, str]]:
     """Yield the metric reference, and the schema of records with the names of all metrics."""
     groups = yaml_text.read(ROOT / "collect" / "metrics.yml")
-    path = SCHEMAS / "records.schema.json"
-    schema = json.loads(path.read_text())
-    schema["properties"]["metric"]["enum"] = [name for group in groups.values() for name in group]
-    yield path, json.dumps(schema, indent=2) + "\n"
+    row = schema("records", table.Row)
+    row["properties"]["metric"]["enum"] = [name for group in groups.values() for name in group]
+    yield _schema_file("records", row)
     yield (
         ROOT / "docs" / "metrics.md",
         METRICS_HEAD + "".join(map(_metric_table, groups, groups.values())),
@@ -113,13 +124,26 @@ def _metric_table(group: str, rows: Mapping[str, Mapping[str, str]]) -> str:
     return f"\n## {group[0].upper()}{group[1:]}\n\n{head}{''.join(lines)}"
 
 
-def _schema(document: Mapping[str, Any]) -> str:
-    return (
-        json.dumps(
-            {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}, indent=2
-        )
-        + "\n"
-    )
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, *_: object) -> bool:
+        return False  # a title would repeat the name
+
+
+def schema(name: str, definition: Any) -> dict[str, Any]:
+    """Return the JSON schema of a record; its title is the summary of the definition's docstring."""
+    found = TypeAdapter(definition).json_schema(schema_generator=_Untitled)
+    title, _, text = found.pop("description").partition("\n\n")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"satlab/{name}",
+        **found,
+        "title": " ".join(title.split()).removesuffix("."),
+        **({"description": text} if text else {}),
+    }
+
+
+def _schema_file(name: str, document: Mapping[str, Any]) -> tuple[Path, str]:
+    return SCHEMAS / f"{name}.schema.json", json.dumps(document, indent=2) + "\n"
 
 
 def profile(name: str) -> Iterator[tuple[Path, str]]:

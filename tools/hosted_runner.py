@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Try action and templates of docs/ci on what a hosted runner has:
-
-`python -m tools.hosted_runner FOLDER` (root).
+"""Try action and templates of docs/ci on what a hosted runner has: `python -m tools.hosted_runner
+FOLDER` (root).
 
 A fresh Debian container for each job: compilers, Python, Rust. GitHub's user may use sudo; GitLab's
 is root. The commit that is checked out is cloned there; the stack under test is
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from satlab.common import paths, yaml_text
+from satlab.common import install, paths, yaml_text
 from satlab.vm import box
 
 TEMPLATES = paths.ROOT / "docs" / "ci"
@@ -326,16 +325,10 @@ def put_programs(source: Path, work: Path, programs: Path) -> None:
     target, state = work / "satlab" / "target" / "release", work / "satlab" / ".satlab"
     for place in (target, state):
         place.mkdir(parents=True)
-    command = (
-        "find crates Cargo.toml Cargo.lock -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum"
-        " | sha256sum"
-    )
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=source, capture_output=True, text=True, check=True
-    )
+    built_from = install.sources_sum(source)
     for name in PROGRAMS:
         shutil.copy(programs / name, target / name)
-        (state / f"release-{name}.sources").write_text(done.stdout)
+        (state / f"release-{name}.sources").write_text(built_from)
 
 
 def keep(work: Path, place: Path, names: tuple[str, ...]) -> list[str]:

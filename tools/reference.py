@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages of the reference that are made from the code: commands, options of a link, files."""
+"""Pages of the reference that are made from code and data: commands, options, files, results."""
 
 import json
 import re
@@ -30,7 +30,18 @@ MADE = "Made by `make generate`.\n"
 CLI_HEAD = f"""# Commands
 
 Every command of satlab with its arguments and options, as `--help` prints them. In a clone `satlab` is `./satlab`.
-{MADE}"""
+Summary records go to stdout (`--json`: JSON lines), messages to stderr, files to `runs/ID/`. An error is one line
+`error: what, where, why` and a hint. {MADE}
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | the run failed: a job, a page load or a target |
+| 2 | usage or configuration (profile, scenario, arguments, lab.yml) |
+| 3 | the host cannot do it (not root, no namespaces, no TUN device, port in use, disk full) |
+| 4 | measured, but out of calibration: figures are kept and marked |
+| 5 | `satlab check`: the programs support none of the cases |
+| 130 | interrupted; the lab was removed |
+"""
 LINK_HEAD = f"""# Options of a link
 
 `satlab run` and `satlab up` take these options. Forms, REST API (`link` of a launch) and campaigns (`options`) take
@@ -43,6 +54,13 @@ CHANGE_HEAD = """
 `--aqm-target-ms`. A timeline's `set` has objects in their place ([schema](../schemas/link-control.schema.json)), e.g.
 `{"direction": "forward", "loss": {"ratio": 0.01, "unit": "packet"}, "queue": {"packets": 200}}`.
 """
+RESULTS = ROOT / "docs" / "results"
+RESULTS_HEAD = f"""# Measured figures
+
+Figures of one host each: compare ratios rather than absolute values. Each table names the command that measures it
+again, and comes from a file of `docs/results/`. The READMEs of `papers/` explain deviations from a paper.
+Where no host is named, it is a quiet virtual machine with 2 cores (AMD EPYC), Debian 12 and Linux 6.18. {MADE}"""
+USUAL_HOST = "2 cores (AMD EPYC, nested virtualisation), Debian 12, Linux 6.18, quiet"
 FILES_HEAD = f"""# Files
 
 ## A run: `runs/ID/`
@@ -86,6 +104,8 @@ def files() -> Iterator[tuple[Path, str]]:
         CLI_HEAD + "".join(_commands(typer.main.get_command(app), ("satlab",))),
     )
     yield ROOT / "docs" / "link-options.md", _link_options()
+    areas = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+    yield ROOT / "docs" / "results.md", RESULTS_HEAD + "".join(map(_area, areas))
     schemas = sorted(SCHEMAS.glob("*.schema.json"))
     rows = (
         f"| [{path.name}](../schemas/{path.name}) |"
@@ -93,6 +113,37 @@ def files() -> Iterator[tuple[Path, str]]:
         for path in schemas
     )
     yield ROOT / "docs" / "files.md", FILES_HEAD + "".join(rows)
+
+
+def _area(area: dict[str, Any]) -> str:
+    """Return the section of an area: a table for each result, with a column for each `of`."""
+    parts = [f"\n## {area['area']}\n"]
+    for result in area["results"]:
+        host = "" if result["host"] == USUAL_HOST else f" Host: {result['host']}."
+        note = f" {result['note']}" if "note" in result else ""
+        parts.append(f"\n{result['what']}: `{result['command']}` ({result['date']}).{host}{note}\n")
+        columns = list(dict.fromkeys(_column(figure) for figure in result["figures"]))
+        rows: dict[str, dict[str, str]] = {}
+        for figure in result["figures"]:
+            rows.setdefault(figure["name"], {})[_column(figure)] = _value(figure)
+        parts.append(f"\n| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}\n")
+        for name, cells in rows.items():
+            values = " | ".join(cells.get(column, "") for column in columns)
+            parts.append(f"| {_cell(name)} | {values} |\n")
+    return "".join(parts)
+
+
+def _column(figure: dict[str, Any]) -> str:
+    """Return the head of a figure's column: its `of` with its unit, or none."""
+    return ", ".join(filter(None, (figure["of"], figure["unit"]))) if "of" in figure else "value"
+
+
+def _value(figure: dict[str, Any]) -> str:
+    """Return a figure with its unit, its interval, and whether it is out of calibration."""
+    unit = "" if "of" in figure else f" {figure['unit']}"
+    interval = f" ({' to '.join(map(str, figure['interval']))})" if "interval" in figure else ""
+    mark = "" if figure.get("calibrated", True) else ", not calibrated"
+    return f"{figure['value']}{interval}{unit}{mark}"
 
 
 def _commands(command: Any, words: tuple[str, ...]) -> Iterator[str]:

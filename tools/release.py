@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The appliance as one Debian package, and as an OCI image with it:
+"""The appliance as one Debian package, and as an OCI image with it: `make release` writes both into
+dist/.
 
-`make release` writes both into dist/.
-
-The package has the tracked files that run, Python's packages as requirements.lock pins them, and
+The package has the tracked files that run, Python's packages as uv.lock pins them, and
 the programs. It needs the Python version that it was made with. The same commit results in the same
 bytes of the package; the image has the packages of Debian's mirror of its day.
 """
@@ -17,9 +16,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from satlab import __version__
 from satlab.common import paths
@@ -73,18 +75,10 @@ START = """\
 #!/bin/sh
 # Everything that the appliance has is installed. Snakemake, Ansible and picoquic are not in this package.
 lib=/usr/lib/satlab
-case "$1" in
-  --install)
-    for group; do case "$group" in
-      vm | campaign | picoquic | test*)
-        echo "error: the Debian package has no group $group" >&2
-        echo "hint: use a clone of the repository for it" >&2
-        exit 3 ;;
-    esac; done
-    exit 0 ;;
-esac
 export SATLAB_LAUNCHER=/usr/bin/satlab SATLAB_PROGRAMS="$lib/bin" PYTHONPATH="$lib/src:$lib" PYTHONDONTWRITEBYTECODE=1
-exec "$lib/.venv/bin/python" -m satlab "$@"
+python=$lib/.venv/bin/python
+[ "$1" != --install ] || { shift && exec "$python" -m satlab.common.install "$@"; }
+exec "$python" -m satlab "$@"
 """
 
 
@@ -207,11 +201,10 @@ def _tracked() -> Iterator[Path]:
             yield path
 
 
-def _requirements() -> Iterator[str]:
-    """Yield the names that requirements.in lists."""
-    for line in (paths.ROOT / "requirements.in").read_text().splitlines():
-        if name := line.partition("#")[0].strip():
-            yield name
+def _requirements() -> list[str]:
+    """Return the names of the dependencies in pyproject.toml."""
+    project = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
+    return [Requirement(text).name for text in project["dependencies"]]
 
 
 def oci_image(folder: Path, deb: Path) -> Path:

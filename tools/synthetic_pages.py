@@ -25,9 +25,8 @@ integers alone.
 
 @dataclass(frozen=True)
 class Objects:
-    """A class of objects:
-
-    `count` of them have `size` bytes together, and come from `hosts` in turn.
+    """A class of objects: `count` of them have `size` bytes together, and come from `hosts` in
+    turn.
     """
 
     loaded_as: str

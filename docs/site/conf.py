@@ -12,6 +12,8 @@ include_patterns = [
     "docs/**.md",
     "openbach-scenarios/**.md",
     "opensand-profiles/*.md",
+    "papers/**.md",
+    "suites/*.md",
     "web-targets/**.md",
 ]
 exclude_patterns = [".venv", "target", "runs", "dist", ".satlab"]

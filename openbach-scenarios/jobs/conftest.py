@@ -22,7 +22,7 @@ from satlab.common import paths
 from tests import job_programs
 
 JOBS = Path(__file__).parent
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 def program(job: str) -> Path:
@@ -61,7 +61,7 @@ class Trial:
     ) -> tuple[int, str]:
         """Run the job to its end; return status and output."""
         process = self.start(*arguments, within=within, **environment)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=120)
         return process.returncode, output
 
     def ready(self) -> None:
@@ -75,6 +75,23 @@ class Trial:
         """Return what was sent so far."""
         file = self.raw / "stats.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def statistics(self, name: str) -> list[Any]:
+        """Return the values of a statistic that were sent so far."""
+        return [record[name] for record in self.records() if name in record]
+
+    def stored(self, statistic: str, instance: int = 1) -> Any:
+        """Return the first JSON file of a statistic, None without one."""
+        file = self.raw / "files" / f"{self.job}-{instance}" / f"{statistic}.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def stand_in(self, program: str, script: str) -> dict[str, str]:
+        """Write a shell script in place of a program; return the environment that has it."""
+        file = self.raw / "stand-in" / program
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{script}")
+        file.chmod(0o755)
+        return {"PATH": f"{file.parent}:{os.environ['PATH']}"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +115,7 @@ class Node:
     def run(self, *argv: str) -> str:
         """Run a short command there; return its output."""
         return subprocess.run(
-            [*self.within, *argv], check=True, capture_output=True, text=True, timeout=20
+            [*self.within, *argv], check=True, capture_output=True, text=True, timeout=120
         ).stdout
 
 

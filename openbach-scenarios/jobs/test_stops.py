@@ -30,7 +30,7 @@ def test_a_stopped_receiver_without_a_packet_has_failed(
     receiver = test.start("-p", udp_port, "receive", "-b", "127.0.0.1")
     test.ready()
     receiver.terminate()
-    output, _ = receiver.communicate(timeout=20)
+    output, _ = receiver.communicate(timeout=120)
     assert (receiver.returncode, "no packet" in output) == (1, True)
 
 
@@ -55,7 +55,7 @@ def test_a_second_stop_does_not_take_the_record(
         while not is_end(listener.recv(2048)):
             pass
         sender.terminate()
-        output, _ = sender.communicate(timeout=20)
+        output, _ = sender.communicate(timeout=120)
     assert sender.returncode == 0, output
     made = json.loads((tmp_path / f"files/{name}-1/stream_json.json").read_text())
     assert made["sent"] >= 1
@@ -71,10 +71,11 @@ def test_a_stop_before_the_first_wait_is_an_ordinary_end(
 ) -> None:
     job = module(name)
 
-    def stopped() -> None:
+    def stopped(_job: str) -> None:
         raise job.Stopped  # the signal comes while the job reports that it is ready
 
-    monkeypatch.setattr(job, "announce", stopped)
-    monkeypatch.setattr(job, "measured", lambda: None)  # signals of this process stay as they are
-    assert job.receive(job.parser().parse_args(["-p", udp_port, "receive", "-b", "127.0.0.1"])) == 1
+    monkeypatch.setattr(job, "ready", stopped)
+    monkeypatch.setattr(job, "ignore_stops", lambda: None)  # this process keeps its signals
+    options = job.parser().parse_args(["-p", udp_port, "receive", "-b", "127.0.0.1"])
+    assert job.receive(options) == 1
     assert "no packet" in capsys.readouterr().err

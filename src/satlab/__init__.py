@@ -3,4 +3,4 @@
 scenarios.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -26,13 +26,7 @@ def browser(
     options.binary_location = (
         "/usr/lib/chromium/chromium-headless-shell" if is_shell else "/usr/bin/chromium"
     )
-    arguments = [
-        "--headless=new",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-sandbox",
-        "--no-proxy-server",
-    ]
+    arguments = "--headless=new --disable-gpu --disable-dev-shm-usage --no-sandbox --no-proxy-server".split()
     for argument in [
         *arguments,
         f"--window-size={width},900",

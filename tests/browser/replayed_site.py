@@ -20,14 +20,13 @@ from selenium.webdriver.support.ui import Select
 
 import collect
 from collect.fixtures import example_run
-from satlab.service import pages
 from satlab.service.api import passwords
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.app import create_app
 from satlab.service.api.context import Context
 from satlab.service.api.queue import LaunchRequest
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.app import create_app
 from satlab.service.helper.verbs import RunStatus, ScenarioRequest
 from satlab.service.pages.events import Listeners
 from tests.browser.chromium import browser, text, until
@@ -205,7 +204,7 @@ def serve(folder: Path) -> Iterator[Site]:
     store = Store(settings.database)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(passwords.SCRYPT, "n", 16)
-        app = create_app(store, replay, settings, pages=pages.mount)
+        app = create_app(store, replay, settings)
         for role in Role:
             app.state.context.accounts.put(User(role.name.lower(), role), PASSWORD)
         app.state.context.catalog.add_version(

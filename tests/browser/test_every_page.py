@@ -12,7 +12,8 @@ from selenium.webdriver.common.by import By
 
 import collect
 from collect.fixtures import example_run
-from satlab.campaign import conclusions, dataset, host_effect, page
+from satlab import report
+from satlab.campaign import dataset, host_effect, page
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.plan import Plan
 from satlab.campaign.test_report import measured
@@ -21,9 +22,8 @@ from satlab.check.report import check_page, matrix_page
 from satlab.check.report.test_matrix_page import stored
 from satlab.check.test_check import TINY
 from satlab.common.console import ProgressLog
-from satlab.papers import reproduction
-from satlab.papers.test_reproduce import filled
-from satlab.report import html
+from satlab.papers import page as paper_page
+from satlab.papers.test_seed_002 import filled
 from tests import sphinx_site
 from tests.browser import page_checks
 from tests.browser.chromium import text, until
@@ -109,8 +109,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         stored(place, "b", 30.0, 4.5),
     ]
     matrix_page.write(matrix_page.read(checks), place / "matrix.html")
-    campaign = filled(place)
-    reproduction.report(campaign, ProgressLog(quiet=True))
     source, site = place / "source", place / "site"
     (source / "docs").mkdir(parents=True)
     (source / "docs" / "index.md").write_text(DOCUMENT)
@@ -120,7 +118,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "check": check,
         "matrix": place / "matrix.html",
-        "reproduction": campaign.folder / "report" / "index.html",
+        "reproduction": paper_page.write(place, filled(), place / "reproduction.html"),
         "documentation": site / "docs" / "index.html",
     }
 
@@ -135,6 +133,7 @@ def has_faults(driver: webdriver.Chrome, name: str, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("chrome", WIDTHS, indirect=True)
+@pytest.mark.promise("P60")
 def test_p349_every_page_of_the_service(
     chrome: webdriver.Chrome,
     site: Site,
@@ -201,13 +200,15 @@ def test_p349_reports_and_documentation(
     plan, where = measured[1], measured[0]
     of_all = dataset.collect(plan, where)
     made = {
-        "report": html.build({run: collected}, run / "report" / "index.html", "page_load over geo"),
+        "report": report.build(
+            {run: collected}, run / "report" / "index.html", "page_load over geo"
+        ),
         "campaign": page.write(
             plan,
             where,
             of_all,
             host_effect.effects(of_all.frame),
-            conclusions.of_paper(plan, where, of_all).judged,
+            filled().judgements,
         ),
         **written,
     }

@@ -21,7 +21,7 @@ from satlab.common.errors import ExitStatus
 from satlab.lab import sandbox
 from satlab.lab.sandbox import Mount
 from satlab.link.options import LinkOptions
-from satlab.run import link_probe, run
+from satlab.run import link_probe, scenario_run
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 NAVIGATION = "            timed_out = navigate(driver, target.url)\n"
@@ -48,6 +48,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
+@pytest.mark.promise("P42")
 def test_a_connection_opened_ahead_fails_the_load(
     protocol: str, tmp_path: Path, jobs: Path
 ) -> None:
@@ -57,14 +58,16 @@ def test_a_connection_opened_ahead_fails_the_load(
     assert text.count(NAVIGATION) == 2, "of measured and of observed loads"
     script.write_text(text.replace(NAVIGATION, OPENED_AHEAD + NAVIGATION))
     settings = {"protocol": protocol, "runs": "2"}
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         paths.SCENARIOS / "page_load.json",
         LinkOptions(profile="leo"),
         settings,
         tmp_path / "runs",
         report=False,
     )
-    result = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    result = scenario_run.execute(
+        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+    )
     assert result.status == ExitStatus.FAILED
     honest, ahead = (rows_of(result.folder, load) for load in range(2))
     assert {row["status"] for row in honest} == {"ok"}, honest

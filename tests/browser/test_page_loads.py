@@ -27,6 +27,7 @@ from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
 from satlab.run.page_import import writing
+from tests import job_programs, wires
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -73,24 +74,14 @@ class Pair:
         raw.mkdir()
         home = self.folder / f"home-{self.instances}"
         home.mkdir()
-        variables = {
-            "PATH": os.environ["PATH"],
+        own = {
             "HOME": str(home),
             "TMPDIR": str(home),
-            "PYTHONPATH": str(SHIM),
-            "SATLAB_RAW": str(raw),
-            "SATLAB_AGENT": node,
             "SATLAB_WWW": str(self.folder / "www"),
             "SATLAB_PKI": str(self.folder / "pki"),
-            "JOB_NAME": name,
-            "JOB_INSTANCE_ID": "1",
-            "SCENARIO_INSTANCE_ID": "1",
-            "OWNER_SCENARIO_INSTANCE_ID": "1",
         } | environment
-        script = JOBS / name / "files" / f"{name}.py"
-        settings = [f"{key}={value}" for key, value in variables.items()]
         return Job(
-            self.start(node, "env", "-i", *settings, sys.executable, str(script), *argv), raw, home
+            self.start(node, *job_programs.command(name, node, raw, *argv, **own)), raw, home
         )
 
 
@@ -122,10 +113,6 @@ class Job:
         return records
 
 
-def ip(*argv: str) -> None:
-    subprocess.run(["ip", *argv], check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     if os.geteuid() != 0:
@@ -140,58 +127,20 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         folder / "pki", [page.host for page in pages], [ip_address(SERVER)], datetime.now(UTC)
     )
     client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
-    ip("netns", "add", client)
-    ip("netns", "add", server)
-    # As in the lab: a link-local address that comes late would make Chromium drop its requests.
-    for node in (client, server):
-        subprocess.run(
-            [
-                "ip",
-                "netns",
-                "exec",
-                node,
-                "sysctl",
-                "-qw",
-                "net.ipv6.conf.all.disable_ipv6=1",
-                "net.ipv6.conf.default.disable_ipv6=1",
-            ],
-            check=True,
-        )
     try:
-        ip(
-            "link",
-            "add",
-            "lan0",
-            "netns",
-            client,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "lan0",
-            "netns",
-            server,
-        )
+        for node in (client, server):
+            wires.add(node)
+            # As in the lab: a link-local address that comes late would make Chromium drop its
+            # requests.
+            off = (f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default"))
+            wires.run("ip", "netns", "exec", node, "sysctl", "-qw", *off)
+        wires.join(wires.End(client, "lan0", CLIENT), wires.End(server, "lan0", SERVER))
         for node, address in ((client, CLIENT), (server, SERVER)):
-            ip("-n", node, "address", "add", f"{address}/24", "dev", "lan0")
-            for interface in ("lo", "lan0"):
-                ip("-n", node, "link", "set", interface, "up")
-            subnet = (
-                "198.18.200.0/24",
-                "dev",
-                "lan0",
-                "proto",
-                "kernel",
-                "scope",
-                "link",
-                "src",
-                address,
-            )
-            ip("-n", node, "route", "replace", *subnet, "congctl", "cubic")
+            words = f"198.18.200.0/24 dev lan0 proto kernel scope link src {address} congctl cubic"
+            wires.run("ip", "-n", node, "route", "replace", *words.split())
         yield Pair(client, server, folder)
     finally:
-        ip("netns", "delete", client)
-        ip("netns", "delete", server)
+        wires.remove(client, server)
 
 
 @contextlib.contextmanager
@@ -237,6 +186,7 @@ def processes_in(pair: Pair) -> list[int]:
 
 
 @pytest.mark.parametrize(("protocol", "spoken"), [("h1", "http/1.1"), ("h3", "h3")])
+@pytest.mark.promise("P42")
 def test_two_loads_are_whole_and_over_the_protocol(pair: Pair, protocol: str, spoken: str) -> None:
     with web_server(pair, protocol) as server:
         job = page_load(pair, protocol, "-n", "2")
@@ -281,7 +231,7 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(observed: 
     shares = [frame["visual_completeness"] for frame in content["frames"]]
     assert (shares[0], shares[-1]) == (0, 1)
     assert 1 <= sum(frame["jpeg"] is not None for frame in content["frames"]) <= 20
-    load = observations.ADAPTER.validate_python(content)
+    load = observations.PageObservation.model_validate(content)
     assert (
         content["first_contentful_paint_ms"] / 2
         < (load.speed_index_ms or 0)
@@ -300,6 +250,7 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(observed: 
         ("shop", "h3", "h3"),
     ],
 )
+@pytest.mark.promise("P43")
 def test_a_page_of_several_domains_is_whole(
     pair: Pair, name: str, protocol: str, spoken: str
 ) -> None:
@@ -353,12 +304,7 @@ def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
             "-r",
             str(packets),
             *options,
-            "-Y",
-            "http3",
-            "-T",
-            "fields",
-            "-e",
-            "quic.stream.stream_id",
+            *"-Y http3 -T fields -e quic.stream.stream_id".split(),
         ]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 
@@ -470,6 +416,7 @@ def test_t08_a_wrong_certificate_fails_the_load(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["h1", "h3"])
+@pytest.mark.promise("P35")
 def test_a_missing_file_is_a_failed_sample(pair: Pair, tmp_path: Path, protocol: str) -> None:
     www = tmp_path / "www"
     shutil.copytree(pair.folder / "www" / "kepler", www / "kepler")
@@ -489,6 +436,7 @@ def test_no_server_is_a_failed_sample(pair: Pair) -> None:
     assert [r["reason"] for r in job.loads()] == ["unknown error: net::ERR_CONNECTION_REFUSED"]
 
 
+@pytest.mark.promise("P35")
 def test_a_load_without_an_end_is_censored(pair: Pair) -> None:
     with program(pair, sys.executable, "-c", BLACK_HOLE):
         job = page_load(pair, "h1", "-n", "1", "-t", "5")

@@ -17,6 +17,7 @@ from selenium.webdriver.common.by import By
 import collect
 from collect.fixtures import example_run
 from satlab.common import paths
+from satlab.report.run_report import build
 from tests.browser import replayed_site
 from tests.browser.chromium import browser, text, until
 from tests.browser.replayed_site import Site, launch, log_in
@@ -64,7 +65,7 @@ def sizes(driver: webdriver.Chrome, files: list[Path]) -> dict[str, tuple[int, i
     return found
 
 
-def test_p377_pictures_show_the_pages_of_now(own_site: Site) -> None:
+def test_pictures_show_the_pages_of_now(own_site: Site, tmp_path: Path) -> None:
     driver = browser(width=WIDTH, is_shell=False)
     try:
         log_in(driver, own_site)
@@ -79,9 +80,16 @@ def test_p377_pictures_show_the_pages_of_now(own_site: Site) -> None:
         key = next(own_site.others.iterdir()).name
         others = {"run-ended": "/runs/1", "runs": "/runs", "compare": f"/compare?run=1&run={key}"}
         places |= {name: f"{own_site.url}/ui{path}" for name, path in others.items()}
+        example = example_run.Example(loads={"h1": 3, "h3": 3}, duration_s=15.0)
+        run = example_run.write(tmp_path, example)
+        collected = collect.Collected(collect.gather(run), collect.stored(run))
+        report = build({run: collected}, tmp_path / "report.html", "page_load over geo")
+        places["report"] = report.as_uri()
         for name, url in places.items():
             if name != "run-live":
                 driver.get(url)
+            if name == "report":
+                until(lambda: driver.find_elements(By.CSS_SELECTOR, ".main-svg"), "plots")
             picture, heights[name] = drawn(driver)
             assert len(picture) > 10_000, "the page is empty"
             if folder := os.environ.get("SATLAB_PICTURES"):
@@ -97,10 +105,13 @@ def test_p377_pictures_show_the_pages_of_now(own_site: Site) -> None:
         driver.quit()
 
 
-def test_p377_each_picture_has_a_place_and_a_text_in_the_documentation() -> None:
+def test_each_picture_has_a_place_and_a_text_in_the_documentation() -> None:
     shown = re.findall(
         r"!\[([^\]]+)\]\(\.\./pictures/([\w-]+)\.webp\)",
         (paths.ROOT / "docs/how-to/web.md").read_text(),
+    )
+    shown += re.findall(
+        r"!\[([^\]]+)\]\(docs/pictures/(report)\.webp\)", (paths.ROOT / "README.md").read_text()
     )
     assert sorted(name for _, name in shown) == sorted(
         file.stem for file in PICTURES.glob("*.webp")

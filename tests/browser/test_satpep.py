@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -19,8 +18,8 @@ from typing import Any
 import pytest
 
 from satlab.common import paths
-from satlab.common.paths import JOBS, SHIM
 from satlab.lab import pki, web_target
+from tests import job_programs
 from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, chain
 from tests.polling import until
 
@@ -53,30 +52,10 @@ def job(row: Chain, role: str, name: str, place: Path, *argv: str) -> "subproces
     """Start an OpenBACH job on a node; what it sends goes to `place`."""
     (place / "raw").mkdir(parents=True)
     home = row.home()
-    variables = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "TMPDIR": str(home),
-        "PYTHONPATH": str(SHIM),
-        "SATLAB_RAW": str(place / "raw"),
-        "SATLAB_AGENT": role,
-        "SATLAB_WWW": str(row.folder / "www"),
-        "SATLAB_PKI": str(row.pki),
-        "JOB_NAME": name,
-        "JOB_INSTANCE_ID": "1",
-        "SCENARIO_INSTANCE_ID": "1",
-        "OWNER_SCENARIO_INSTANCE_ID": "1",
-    }
-    settings = [f"{key}={value}" for key, value in variables.items()]
-    return row.start(
-        role,
-        "env",
-        "-i",
-        *settings,
-        sys.executable,
-        str(JOBS / name / "files" / f"{name}.py"),
-        *argv,
-    )
+    places = {"HOME": str(home), "TMPDIR": str(home), "SATLAB_PKI": str(row.pki)}
+    www = str(row.folder / "www")
+    words = job_programs.command(name, role, place / "raw", *argv, SATLAB_WWW=www, **places)
+    return row.start(role, *words)
 
 
 @contextlib.contextmanager
@@ -112,6 +91,7 @@ def statistics(place: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mode", ["default", "h3-capable", "warm"])
+@pytest.mark.promise("P68")
 def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str) -> None:
     there, here = row.folder / f"{mode}-s", row.folder / f"{mode}-c"
     with web_server(row, there):
@@ -142,6 +122,7 @@ def test_the_whole_page_comes_over_h3_through_both_proxies(row: Chain, mode: str
         assert all(line["zero_rtt"] for line in st.lines("closed"))
 
 
+@pytest.mark.promise("P43")
 def test_each_domain_of_a_page_comes_through_both_proxies_by_connections_of_its_own(
     row: Chain,
 ) -> None:

@@ -21,7 +21,7 @@ from selenium.webdriver.support.ui import Select
 
 from satlab.common import paths
 from satlab.lab import lab
-from satlab.run import run
+from satlab.run import scenario_run
 from tests.browser.chromium import browser, text, until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -39,16 +39,7 @@ def served() -> Iterator[tuple[str, str]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     state = Path(tempfile.mkdtemp(prefix="serve-")) / "state"
-    argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "serve",
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--state",
-        str(state),
-    ]
+    argv = f"{sys.executable} -m satlab serve --listen 127.0.0.1:{port} --state {state}".split()
     token_file = state.with_name("token")
     token_file.touch(0o600)
     token_file.write_text(TOKEN)
@@ -65,7 +56,7 @@ def served() -> Iterator[tuple[str, str]]:
     finally:
         process.terminate()
         process.wait(60)
-        own = {run.lab_id(folder.name) for folder in (state / "runs").glob("*")}
+        own = {scenario_run.lab_id(folder.name) for folder in (state / "runs").glob("*")}
         shutil.rmtree(state.parent)
     assert not own & {each.lab_id for each in lab.list_labs()}, "labs are left"
 
@@ -105,6 +96,7 @@ def delivered(metrics: str) -> float:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.promise("P59")
 def test_a_page_load_over_geo_from_login_to_report(
     served: tuple[str, str], chrome: webdriver.Chrome
 ) -> None:

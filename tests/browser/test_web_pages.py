@@ -107,6 +107,7 @@ def press(driver: webdriver.Chrome, keys: str) -> None:
     driver.switch_to.active_element.send_keys(keys)
 
 
+@pytest.mark.promise("P60")
 def test_everything_can_be_done_by_keyboard(chrome: webdriver.Chrome, site: Site) -> None:
     chrome.get(f"{site.url}/ui/")
     tab_to(chrome, "Skip to the content")

@@ -4,10 +4,12 @@ left behind.
 """
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -16,8 +18,14 @@ import pytest
 from pyroute2 import IPRoute
 
 from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ExitStatus
 from satlab.common.topology import load
 from satlab.lab import lab, netns
+from satlab.lab.lab import Lab
+from satlab.link.options import LinkOptions
+from satlab.run import scenario_run
+from satlab.run.run_folder import RunResult
 from tests.calibrated import calibrated, faults
 
 MARK = "SATLAB_TEST_MARK"
@@ -74,6 +82,49 @@ def as_planned(tmp_path: Path) -> AsPlanned:
         return results[-1]
 
     return as_planned
+
+
+def measured_run(
+    as_planned: AsPlanned,
+    scenario: str | Path,
+    link: LinkOptions,
+    *,
+    report: bool = False,
+    **settings: str,
+) -> RunResult:
+    """Run a scenario, a shipped one by its name, in a lab as planned; it must not have failed."""
+    file = paths.SCENARIOS / f"{scenario}.json" if isinstance(scenario, str) else scenario
+
+    def attempt(runs: Path) -> RunResult:
+        request = scenario_run.RunRequest(file, link, settings, runs=runs, report=report)
+        return scenario_run.execute(
+            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+        )
+
+    outcome = as_planned(attempt)
+    assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
+    return outcome
+
+
+def rtts_ms(
+    the_lab: Lab,
+    node: str,
+    to: object,
+    *options: str,
+    count: int = 5,
+    every_s: float = 0.2,
+    wait_s: int = 5,
+) -> list[float]:
+    """Ping; return the round-trip times of the answers, ms."""
+    argv = f"ping -n -c {count} -i {every_s} -W {wait_s}".split()
+    done = subprocess.run(
+        [*the_lab.enter_argv(node), *argv, *options, str(to)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return [float(found) for found in re.findall(r"time=([0-9.]+)", done.stdout)]
 
 
 @pytest.fixture

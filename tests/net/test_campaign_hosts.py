@@ -28,7 +28,7 @@ from tests.sshd import SSHD, Node, Nodes, key
 pytestmark = [
     pytest.mark.net,
     pytest.mark.skipif(
-        not engine.SNAKEMAKE.exists() or not paths.SATVIRTUAL.exists() or not SSHD.exists(),
+        not engine.is_installed() or not paths.SATVIRTUAL.exists() or not SSHD.exists(),
         reason="needs Snakemake, satvirtual and openssh-server",
     ),
 ]

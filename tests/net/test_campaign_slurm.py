@@ -19,13 +19,14 @@ from tests import campaigns, slurm
 pytestmark = [
     pytest.mark.net,
     pytest.mark.skipif(
-        not engine.SNAKEMAKE.exists() or not paths.SATVIRTUAL.exists() or not slurm.is_unpacked(),
+        not engine.is_installed() or not paths.SATVIRTUAL.exists() or not slurm.is_unpacked(),
         reason="needs Snakemake, satvirtual and Slurm's packages",
     ),
 ]
 COUNT = 2
 
 
+@pytest.mark.promise("P95")
 def test_p260_a_campaign_runs_on_the_nodes_of_slurm_and_leaves_nothing(tmp_path: Path) -> None:
     argv = [sys.executable, slurm.__file__, str(tmp_path / "s"), str(COUNT), "--jobs", "2"]
     variables = {"PYTHONPATH": paths.PYTHONPATH, paths.PROGRAMS_VARIABLE: str(paths.PROGRAMS)}

@@ -23,7 +23,7 @@ from tests.sshd import SSHD, Nodes
 pytestmark = [
     pytest.mark.net,
     pytest.mark.skipif(
-        not engine.SNAKEMAKE.exists() or not paths.SATVIRTUAL.exists() or not SSHD.exists(),
+        not engine.is_installed() or not paths.SATVIRTUAL.exists() or not SSHD.exists(),
         reason="needs Snakemake, satvirtual and openssh-server",
     ),
 ]
@@ -49,6 +49,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         found.kill()
 
 
+@pytest.mark.promise("P95")
 def test_p263_a_host_that_is_lost_loses_no_task(nodes: Nodes, tmp_path: Path) -> None:
     plan, where = campaigns.plan(COUNT), CampaignFolder(tmp_path / "c")
     work = engine.choose(plan, where.path, Options("ssh", retries=1, hosts=nodes.file))

@@ -132,6 +132,7 @@ def _ngtcp2() -> None:
 
 
 @pytest.mark.usefixtures("_satperf")
+@pytest.mark.promise("P77")
 def test_satperf_is_timed_and_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_probe, "probe_link", PROBE)
     found = sample(tmp_path, "small", "small", stack="quinn")
@@ -291,6 +292,7 @@ def test_a_stack_of_others_is_compared_on_both_clocks(tmp_path: Path) -> None:
         ({"server": {"initial_window": 1}}, "small initial window"),
     ],
 )
+@pytest.mark.promise("P77")
 def test_a_planted_window_is_named(planted: dict[str, Any], named: str, tmp_path: Path) -> None:
     found = sample(tmp_path, "wide", "wide", stack="quinn", **planted)
     times(found)
@@ -441,6 +443,7 @@ def test_a_planted_fault_of_a_server_is_named(
 
 
 @pytest.mark.usefixtures("_ngtcp2")
+@pytest.mark.promise("P78")
 def test_an_endpoint_that_follows_the_contract_passes_over_geo(tmp_path: Path) -> None:
     cases = ("handshake", "transfer", "http3", "resumption", "rebinding")
     with interop_endpoint.opened(NGTCP2) as pair:
@@ -561,6 +564,7 @@ def test_what_is_not_compliant_is_named(
 
 
 @pytest.mark.usefixtures("_ngtcp2")
+@pytest.mark.promise("P78")
 def test_two_endpoints_are_paired_and_have_variables_and_a_directory(tmp_path: Path) -> None:
     """The client is an image's: its command finds its script in the working directory, and has our
     variables.

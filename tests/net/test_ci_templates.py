@@ -36,15 +36,7 @@ os.environ["PYTHONPATH"] = "{path}"
 os.execv("{python}", ["{python}", "-m", "satlab", *words])
 """
 """Stands in for ./satlab, which would install packages; its suite ci has one short case."""
-GIT = (
-    "git",
-    "-c",
-    "user.name=test",
-    "-c",
-    "user.email=test@example.org",
-    "-c",
-    "init.defaultBranch=main",
-)
+GIT = "git -c user.name=test -c user.email=test@example.org -c init.defaultBranch=main".split()
 
 
 def repository(tmp_path: Path, fault: str, template: Template) -> Path:
@@ -93,6 +85,7 @@ def job(template: Template, place: Path, *, is_main: bool) -> int:
 
 
 @pytest.mark.parametrize("service", ["github-actions", "gitlab-ci", "github-action"])
+@pytest.mark.promise("P83")
 def test_a_template_is_green_without_a_change_and_red_on_a_slowdown_with_its_cause(
     service: str, tmp_path: Path
 ) -> None:

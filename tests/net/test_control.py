@@ -19,6 +19,7 @@ from satlab.lab import lab
 from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
+from tests.net.conftest import rtts_ms
 
 pytestmark = pytest.mark.net
 
@@ -39,23 +40,6 @@ def up(lab_id: str, satlink: Path) -> Iterator[Up]:
     lab.down(lab_id)
 
 
-def rtts_ms(the_lab: Lab, count: int) -> list[float]:
-    argv = [
-        *the_lab.enter_argv("client"),
-        "ping",
-        "-n",
-        "-c",
-        str(count),
-        "-i",
-        "0.1",
-        "-W",
-        "3",
-        SERVER,
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
-
-
 def changes(the_lab: Lab) -> list[dict[str, object]]:
     lines = Path(the_lab.config.metrics).read_text().rpartition("\n")[0].splitlines()  # whole ones
     return [
@@ -65,6 +49,7 @@ def changes(the_lab: Lab) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.promise("P7")
 def test_delay_changes_while_ping_runs(up: Up) -> None:
     """250 ms each way, then 100 ms: the RTT falls by 300 ms, and the change stands in the metrics."""
     the_lab, path = up()
@@ -93,10 +78,11 @@ def test_no_bytes_stop_the_link(up: Up) -> None:
             connection.connect(str(path))
             connection.sendall(junk)
     assert control.state(path)["ok"]
-    assert len(rtts_ms(the_lab, 3)) == 3
+    assert len(rtts_ms(the_lab, "client", SERVER, count=3, every_s=0.1)) == 3
     assert the_lab.status().phase == "up"
 
 
+@pytest.mark.promise("P7")
 def test_a_timeline_acts_at_its_exact_times(up: Up) -> None:
     """Steps since the request are carried out at exact distances, the end of an outage included."""
     steps = [

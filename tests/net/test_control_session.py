@@ -19,7 +19,7 @@ from satlab.common import netns_names, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.run_id import new_run_id
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
@@ -62,16 +62,7 @@ def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
             return
     ends = (("client", NEAR), ("server", FAR))
     link = (
-        "ip",
-        "link",
-        "add",
-        "ctl0",
-        "type",
-        "veth",
-        "peer",
-        "name",
-        "ctl0",
-        "netns",
+        *"ip link add ctl0 type veth peer name ctl0 netns".split(),
         netns_names.name(lab, "server"),
     )
     subprocess.run(within(lab, "client", *link), check=True)
@@ -132,7 +123,7 @@ def control_session(lab: str) -> Iterator[list[str]]:
 def test_a_live_session_on_a_control_network_fails_no_scenario(
     scenario: str, settings: dict[str, str], tmp_path: Path
 ) -> None:
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         paths.SCENARIOS / f"{scenario}.json",
         LinkOptions(profile="leo"),
         settings,
@@ -140,11 +131,11 @@ def test_a_live_session_on_a_control_network_fails_no_scenario(
         report=False,
     )
     request = replace(request, run_id=new_run_id(scenario, "leo"))
-    prepared = run.prepare(request)
+    prepared = scenario_run.prepare(request)
     # The session ends before the lab does, which owns its interfaces.
     over = threading.Event()
-    with control_session(run.lab_id(prepared.about.run_id)) as planted:
-        outcome = run.execute(prepared, ProgressLog(quiet=True), over)
+    with control_session(scenario_run.lab_id(prepared.about.run_id)) as planted:
+        outcome = scenario_run.execute(prepared, ProgressLog(quiet=True), over)
     assert planted[0].endswith("connected"), planted
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason  # a busy host
     files = list((outcome.folder / "raw/files").rglob("tcp_conf_json*.json"))

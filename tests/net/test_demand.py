@@ -6,7 +6,6 @@ acknowledgements.
 import json
 import shutil
 import statistics
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from satlab.common.processes import wait
 from satlab.common.topology import load
 from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest, OtherLoad
+from tests.net.conftest import rtts_ms
 
 pytestmark = pytest.mark.net
 
@@ -83,21 +83,9 @@ def test_an_echo_on_an_idle_return_link_takes_what_the_plan_says(
     the_lab = Lab.up(
         lab_id, TOPOLOGY, LinkRequest(profile=profile(tmp_path, KINDS[kind])), satlink=satlink
     )
-    ping = ["ping", "-n", "-c", str(ECHOES), "-i", str(IDLE_S), "-W", "4", SERVER]
-    done = subprocess.run(
-        [*the_lab.enter_argv("client"), *ping],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    rtts = rtts_ms(the_lab, "client", SERVER, count=ECHOES, every_s=IDLE_S)
     slots = [sample["return"] for sample in samples(the_lab)]
     the_lab.down()
-    rtts = [
-        float(line.rpartition("time=")[2].removesuffix(" ms"))
-        for line in done.stdout.splitlines()
-        if "time=" in line
-    ]
     plan = the_lab.plan
     print(
         f"{kind}: RTT {min(rtts):.0f} / {statistics.mean(rtts):.0f} / {max(rtts):.0f} ms, plan"

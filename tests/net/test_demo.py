@@ -17,19 +17,7 @@ pytestmark = [pytest.mark.net, pytest.mark.browser]
 
 
 def demo(runs: Path) -> list[dict[str, Any]]:
-    argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "demo",
-        "--profile",
-        "leo",
-        "--duration",
-        "5",
-        "--loads",
-        "1",
-        "--json",
-    ]
+    argv = f"{sys.executable} -m satlab demo --profile leo --duration 5 --loads 1 --json".split()
     done = subprocess.run(
         [*argv, "--runs", str(runs)],
         env=os.environ | {"PYTHONPATH": paths.PYTHONPATH},
@@ -44,6 +32,7 @@ def demo(runs: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("satlink")
+@pytest.mark.promise("P32")
 def test_the_demo_shows_a_download_and_both_protocols(
     tmp_path: Path, as_planned: AsPlanned
 ) -> None:

@@ -171,20 +171,7 @@ def goodput_bps(platform: Platform, offered_bps: int) -> float:
     listener = subprocess.Popen(listen, stdout=subprocess.DEVNULL)
     try:
         link_probe.wait_for_listener(listener, PROBE_PORT, deadline_s=10)
-        run = [
-            "iperf3",
-            "-J",
-            "-u",
-            "-R",
-            "-i",
-            "0.1",
-            "-t",
-            "4",
-            "-l",
-            "1472",
-            "-b",
-            str(offered_bps),
-        ]
+        run = f"iperf3 -J -u -R -i 0.1 -t 4 -l 1472 -b {offered_bps}".split()
         client = platform.inside("st", *run, "-c", SATELLITE["gw"], "-p", str(PROBE_PORT))
         done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=True)
     finally:

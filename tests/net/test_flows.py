@@ -53,6 +53,7 @@ def flows_file(folder: Path, duration_s: float, flows: list[dict[str, Any]], **m
     return file
 
 
+@pytest.mark.promise("P87")
 def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
     flows: list[dict[str, Any]] = [
         {"id": "quinn", "stack": "quinn", "congestion_control": "cubic"},
@@ -124,6 +125,7 @@ def test_picoquic_s_flow_has_figures_of_both_ends(tmp_path: Path) -> None:
     assert 79 < flow["phases"][0]["rtt_ms"]["mean"] < 300
 
 
+@pytest.mark.promise("P88")
 def test_clients_take_another_address_while_their_flows_run(tmp_path: Path) -> None:
     flows: list[dict[str, Any]] = [
         {"id": "quinn", "stack": "quinn", "congestion_control": "cubic", "migrate_s": [2, 4]},
@@ -241,6 +243,7 @@ def kill(words: tuple[str, ...]) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.promise("P86")
 def test_a_flow_that_dies_stays_in_the_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +282,7 @@ def test_a_flow_that_dies_stays_in_the_outcome(
         ),
     ],
 )
+@pytest.mark.promise("P87")
 def test_what_cannot_be_is_named_before_a_lab_is_built(
     tmp_path: Path, flow: dict[str, Any], words: str
 ) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
-from satlab.run import run
-from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from satlab.run import scenario_run
+from tests.net.conftest import AsPlanned, measured_run
 from tests.net.test_observing_jobs import Function, job
 from tests.net.test_services import Figures, measure
 
@@ -26,13 +25,7 @@ def figures_of(as_planned: AsPlanned, folder: Path, functions: list[Function]) -
     scenario = folder / "tried.json"
     scenario.write_text(json.dumps({"name": "tried", "openbach_functions": functions}))
 
-    def attempt(runs: Path) -> RunResult:
-        request = run.RunRequest(scenario, LinkOptions(profile="leo"), runs=runs, report=False)
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-
-    outcome = as_planned(attempt)
-    assert outcome.status in (0, 4), outcome.reason
-    return Figures(outcome)
+    return Figures(measured_run(as_planned, scenario, LinkOptions(profile="leo")))
 
 
 def records(found: Figures) -> list[dict[str, Any]]:
@@ -130,10 +123,12 @@ def test_selected_packets_of_a_load_are_counted_and_others_dropped(
     ]
     scenario = tmp_path / "tried.json"
     scenario.write_text(json.dumps({"name": "tried", "openbach_functions": functions}))
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         scenario, LinkOptions(profile="leo"), runs=tmp_path / "runs", report=False
     )
-    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    outcome = scenario_run.execute(
+        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+    )
     found = Figures(outcome)
     selected: dict[str, int] = {}
     for record in records(found):

@@ -18,7 +18,8 @@ from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.change import LinkChange
 from satlab.link.options import LinkOptions
-from tests.net.test_spots import packets, rtts_ms
+from tests.net.conftest import rtts_ms
+from tests.net.test_spots import packets
 
 pytestmark = pytest.mark.net
 
@@ -51,6 +52,7 @@ def received(the_lab: Lab, node: str) -> int:
     return int(link["stats64"]["rx"]["packets"])
 
 
+@pytest.mark.promise("P22")
 def test_p365_echoes_have_the_delay_of_the_new_gateway_and_go_by_it(spots: Lab) -> None:
     server = spots.topology.address_of(Role.SERVER)
     before = rtts_ms(spots, "client", server)
@@ -94,18 +96,7 @@ def test_p365_a_timeline_moves_all_terminals_and_no_echo_is_lost(
     the_lab = lab_of_spots(lab_id, satlink, timeline)
     try:
         server = the_lab.topology.address_of(Role.SERVER)
-        argv = [
-            *the_lab.enter_argv("client-2"),
-            "ping",
-            "-n",
-            "-c",
-            "40",
-            "-i",
-            "0.2",
-            "-W",
-            "5",
-            server,
-        ]
+        argv = [*the_lab.enter_argv("client-2"), *"ping -n -c 40 -i 0.2 -W 5".split(), server]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert ", 0% packet loss" in done.stdout, done.stdout
         moved = changes(the_lab)

@@ -3,7 +3,6 @@
 
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,16 +11,13 @@ import pytest
 
 from collect import summaries
 from satlab.common import ipv6, paths
-from satlab.common.console import ProgressLog
 from satlab.common.processes import wait
 from satlab.common.terminals import clients
 from satlab.common.topology import Role
 from satlab.lab import lab, pki
 from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
-from satlab.run import run
-from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from tests.net.conftest import AsPlanned, measured_run
 
 pytestmark = pytest.mark.net
 
@@ -69,16 +65,10 @@ def test_p200_a_packet_too_long_is_reported_and_addresses_are_the_lab_s_alone(bo
         ), shown
 
 
+@pytest.mark.promise("P23")
 def test_p201_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPlanned) -> None:
-    def attempt(runs: Path) -> RunResult:
-        link = LinkOptions(profile="leo", ip="6")
-        request = run.RunRequest(
-            paths.SCENARIOS / "bulk_udp.json", link, {"duration": "4"}, runs=runs, report=False
-        )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-
-    result = as_planned(attempt)
-    assert result.status in (0, 4), result.reason
+    link = LinkOptions(profile="leo", ip="6")
+    result = measured_run(as_planned, "bulk_udp", link, duration="4")
     (goodput,) = (
         row["value"] for row in summaries(result.records) if row["metric"] == "goodput_bps"
     )
@@ -87,16 +77,8 @@ def test_p201_a_transfer_over_ipv6_reaches_the_rate_of_the_link(as_planned: AsPl
 
 
 def test_p294_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
-    def attempt(runs: Path) -> RunResult:
-        link = LinkOptions(profile="leo", ip="6")
-        settings = {"pep": "none", "duration": "4"}
-        request = run.RunRequest(
-            paths.SCENARIOS / "quic.json", link, settings, runs=runs, report=False
-        )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-
-    result = as_planned(attempt)
-    assert result.status in (0, 4), result.reason
+    link = LinkOptions(profile="leo", ip="6")
+    result = measured_run(as_planned, "quic", link, pep="none", duration="4")
     (goodput,) = (
         row["value"] for row in summaries(result.records) if row["metric"] == "goodput_bps"
     )
@@ -107,6 +89,7 @@ def test_p294_quic_reaches_its_server_over_ipv6(as_planned: AsPlanned) -> None:
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
+@pytest.mark.promise("P23")
 def test_p295_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(
     both: Lab, direction: str, tmp_path: Path
 ) -> None:
@@ -123,11 +106,7 @@ def test_p295_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(
     serving = [
         *both.enter_argv("server"),
         str(paths.PROGRAMS / "satperf"),
-        "server",
-        "--listen",
-        f"[{server}]:4433",
-        "--once",
-        "--cert",
+        *f"server --listen [{server}]:4433 --once --cert".split(),
         str(made.folder / "server.crt"),
         "--key",
         str(made.folder / "server.key"),
@@ -135,12 +114,7 @@ def test_p295_quic_crosses_a_link_with_a_smaller_mtu_over_ipv6(
     asking = [
         *both.enter_argv("client"),
         str(paths.PROGRAMS / "satperf"),
-        "client",
-        "--connect",
-        f"[{server}]:4433",
-        "--server-name",
-        "kepler.satlab.test",
-        "--ca",
+        *f"client --connect [{server}]:4433 --server-name kepler.satlab.test --ca".split(),
         str(made.folder / "ca.crt"),
         "--bytes",
         "2000000",

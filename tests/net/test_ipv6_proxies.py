@@ -9,24 +9,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
 from collect import summaries
 from satlab.common import ipv6, paths
-from satlab.common.console import ProgressLog
 from satlab.common.topology import Role
 from satlab.lab import lab, pki
 from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
-from satlab.run import run
-from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from tests import job_programs
+from tests.net.conftest import AsPlanned, measured_run
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -55,20 +52,12 @@ print(len(received), received.decode().strip())
     ("scenario", "more"), [("tcp", {"duration": "3"}), ("web_tcp", {"protocol": "h1"})]
 )
 def test_p304_connections_over_ipv6_are_split_in_a_run(
-    as_planned: AsPlanned, scenario: str, more: dict[str, str]
+    as_planned: AsPlanned, scenario: str, more: dict[str, Any]
 ) -> None:
-    def attempt(runs: Path) -> RunResult:
-        link = LinkOptions(profile="leo", ip="6")
-        settings = {"pep": "haproxy", **more}
-        request = run.RunRequest(
-            paths.SCENARIOS / f"{scenario}.json", link, settings, runs=runs, report=False
-        )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
         pytest.skip("haproxy is not installed")
-    result = as_planned(attempt)
-    assert result.status in (0, 4), result.reason
+    link = LinkOptions(profile="leo", ip="6")
+    result = measured_run(as_planned, scenario, link, pep="haproxy", **more)
     found = summaries(result.records)
     split = [row["value"] for row in found if row["metric"] == "pep_connections_count"]
     assert len(split) == 2
@@ -99,11 +88,8 @@ class Path6:
             argv = [*up.enter_argv(node), "ip", "link", "set", "dev", "sat0", "mtu", "1400"]
             subprocess.run(argv, check=True)
 
-    def start(
-        self, node: str, *argv: str, log: IO[str] | int = subprocess.DEVNULL, **variables: str
-    ) -> None:
-        words = [f"{name}={value}" for name, value in variables.items()]
-        command = [*self.up.enter_argv(node), "env", *words, *argv]
+    def start(self, node: str, *argv: str, log: IO[str] | int = subprocess.DEVNULL) -> None:
+        command = [*self.up.enter_argv(node), *argv]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True
         )
@@ -120,22 +106,12 @@ class Path6:
     def proxy(self, node: str, engine: str) -> None:
         raw = self.folder / node
         raw.mkdir()
-        variables = {
-            **{"PATH": f"{paths.PROGRAMS}:{os.environ['PATH']}", "PYTHONPATH": str(paths.SHIM)},
-            **{
-                "SATLAB_RAW": str(raw),
-                "SATLAB_AGENT": node,
-                "JOB_NAME": "satlab_pep",
-                "JOB_INSTANCE_ID": "1",
-            },
-            **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
-            "SATLAB_PKI": str(self.pki.folder),
-        }
-        program = paths.JOBS / "satlab_pep" / "files" / "satlab_pep.py"
         port = ("-l", str(PORT)) if engine.startswith("quic") else ()
+        words = (engine, self.client, self.server, *port)
+        pki_folder = str(self.pki.folder)
         with (raw / "log").open("w") as log:
-            words = (sys.executable, str(program), engine, self.client, self.server, *port)
-            self.start(node, *words, log=log, **variables)
+            command = job_programs.command("satlab_pep", node, raw, *words, SATLAB_PKI=pki_folder)
+            self.start(node, *command, log=log)
         job, stats = self.started[-1], raw / "stats.jsonl"
 
         def is_ready() -> bool:
@@ -189,14 +165,7 @@ def test_p305_legs_of_quic_find_the_mtu_of_their_path(path6: Path6) -> None:
     path6.start("server", program, "server", "--listen", at, *trust)
     path6.listening("-u")
     call = (
-        "--connect",
-        at,
-        "--server-name",
-        NAME,
-        "--ca",
-        str(path6.pki.ca_cert),
-        "--bytes",
-        str(SIZE),
+        *f"--connect {at} --server-name {NAME} --ca {path6.pki.ca_cert} --bytes {SIZE}".split(),
     )
     done = path6.run("client", program, "client", *call)
     assert done.returncode == 0, done.stderr

@@ -25,6 +25,7 @@ from satlab.lab import lab, netns
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.run.metrics_file import MetricsFile
+from tests.net import killed_up
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -33,45 +34,11 @@ TOPOLOGY = load()
 REQUEST = LinkRequest(profile=paths.PROFILES / "geo")
 SERVER, CLIENT = "198.18.4.2", "198.18.1.2"
 UDP_SEGMENT = 103  # linux/udp.h; not in Python
-# The promises are 3 s and 2 s, measured on a quiet host (docs/measurements.md); a busy one gets
+# The promises are 3 s and 2 s, measured on a quiet host (docs/results.md); a busy one gets
 # more.
 UP_LIMIT_S, DOWN_LIMIT_S = 15.0, 10.0
 BUSY_HOST_MS = 10.0
 NOBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
-
-UP = """
-import os, sys
-from pathlib import Path
-from satlab.lab import lab, netns
-from satlab.link.config import LinkRequest
-from satlab.common.topology import load
-
-def kill_at(module, name, call):
-    real, calls = getattr(module, name), []
-    def counted(*args, **kwargs):
-        calls.append(name)
-        if len(calls) == call:
-            os.kill(os.getpid(), 9)
-        return real(*args, **kwargs)
-    setattr(module, name, counted)
-
-lab_id, satlink, module, name, call = sys.argv[1:]
-if name:
-    kill_at({"lab": lab, "netns": netns}[module], name, int(call))
-print("begun", flush=True)
-try:
-    lab.Lab.up(lab_id, load(), LinkRequest(profile=Path("PROFILE")), satlink=Path(satlink))
-except KeyboardInterrupt:
-    sys.exit(130)
-""".replace("PROFILE", str(REQUEST.profile))
-
-
-def up_in_a_process(
-    lab_id: str, satlink: Path, kill: tuple[str, str, int] = ("", "", 0)
-) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-c", UP, lab_id, str(satlink), *map(str, kill)]
-    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}
-    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
 
 
 def output(the_lab: Lab, node: str, *argv: str) -> str:
@@ -102,6 +69,7 @@ STUBBORN = (
 # --- up and down ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P24")
 def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
     begin = time.monotonic()
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
@@ -125,6 +93,7 @@ def test_up_and_down_in_time(lab_id: str, standin: Path) -> None:
     assert not Path(f"/proc/{satlink_pid}").exists(), "a zombie is left"
 
 
+@pytest.mark.promise("P24")
 def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
     first = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     inodes = [netns_names.path(lab_id, node).stat().st_ino for node in TOPOLOGY.nodes]
@@ -142,12 +111,13 @@ def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
 
 
 def test_two_ups_at_once_build_one_lab(lab_id: str, standin: Path) -> None:
-    both = [up_in_a_process(lab_id, standin) for _ in range(2)]
+    both = [killed_up.start(lab_id, standin, REQUEST.profile) for _ in range(2)]
     assert [child.wait(20) for child in both] == [0, 0]
     assert Lab.attach(lab_id).status().phase == "up"
     lab.down(lab_id)
 
 
+@pytest.mark.promise("P24")
 def test_two_labs_side_by_side(lab_id: str, standin: Path) -> None:
     other_id = f"{lab_id}-b"
     labs = [Lab.up(name, TOPOLOGY, REQUEST, satlink=standin) for name in (lab_id, other_id)]
@@ -161,6 +131,7 @@ def test_two_labs_side_by_side(lab_id: str, standin: Path) -> None:
 # --- what is killed -------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P25")
 def test_satlink_killed(lab_id: str, standin: Path) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=standin)
     pid = the_lab.status().satlink_pid
@@ -193,7 +164,7 @@ def test_satlink_killed(lab_id: str, standin: Path) -> None:
 def test_up_killed_in_the_middle(
     lab_id: str, standin: Path, module: str, name: str, call: int, then: str
 ) -> None:
-    child = up_in_a_process(lab_id, standin, (module, name, call))
+    child = killed_up.start(lab_id, standin, REQUEST.profile, module, name, call)
     assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     if then == "up":
@@ -206,7 +177,7 @@ def test_up_interrupted(
     lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setenv("STANDIN_MODE", "mute")
-    child = up_in_a_process(lab_id, standin)
+    child = killed_up.start(lab_id, standin, REQUEST.profile)
     until(lambda: lab.status(lab_id).satlink_pid is not None)
     child.send_signal(number)
     assert child.wait(30) == 130
@@ -396,6 +367,7 @@ def _transfer(lab_id: str, payload: bytes) -> bytes:
 # --- with the emulator itself ---------------------------------------------------------------------
 
 
+@pytest.mark.promise("P4")
 def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     begin = time.monotonic()
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
@@ -421,6 +393,7 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     assert down_s <= DOWN_LIMIT_S
 
 
+@pytest.mark.promise("P6")
 def test_satlink_carries_tcp_in_packets_of_the_mtu(
     lab_id: str, satlink: Path, tmp_path: Path
 ) -> None:
@@ -442,6 +415,7 @@ def test_satlink_carries_tcp_in_packets_of_the_mtu(
             assert sum(sample["in_bytes"] for sample in samples) >= len(payload)
 
 
+@pytest.mark.promise("P6")
 def test_satlink_carries_every_datagram_of_a_large_packet(lab_id: str, satlink: Path) -> None:
     """UDP with segmentation offload: each datagram arrives once, as it was, in its order."""
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)

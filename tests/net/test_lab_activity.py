@@ -15,7 +15,8 @@ import pytest
 from satlab.common import netns_names
 from satlab.common.paths import PROGRAMS
 from satlab.lab import pki
-from satlab.run.lab_activity import Document, Sampler, Sampling
+from satlab.run.lab_activity import Activity, Sampler, Sampling
+from tests import wires
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -45,31 +46,9 @@ def lab_id() -> Iterator[str]:
     started: list[subprocess.Popen[str]] = []
     try:
         for name in names:
-            subprocess.run(["ip", "netns", "add", name], check=True)
-        subprocess.run(
-            [
-                "ip",
-                "link",
-                "add",
-                "lan0",
-                "netns",
-                names[0],
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "lan0",
-                "netns",
-                names[1],
-            ],
-            check=True,
-        )
-        for name, address in zip(names, ("198.18.200.1", SERVER), strict=True):
-            subprocess.run(
-                ["ip", "-n", name, "address", "add", f"{address}/24", "dev", "lan0"], check=True
-            )
-            for device in ("lan0", "lo"):
-                subprocess.run(["ip", "-n", name, "link", "set", device, "up"], check=True)
+            wires.add(name)
+        ends = zip(names, ("198.18.200.1", SERVER), strict=True)
+        wires.join(*(wires.End(name, "lan0", address) for name, address in ends))
         for name, script in ((names[1], SINK), (names[0], SOURCE)):
             inside = ["ip", "netns", "exec", name, sys.executable, "-c", script]
             started.append(subprocess.Popen(inside, stdout=subprocess.PIPE, text=True))
@@ -81,14 +60,14 @@ def lab_id() -> Iterator[str]:
         for process in started:
             process.kill()
             process.communicate()
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False)
+        wires.remove(*names)
 
 
+@pytest.mark.promise("P61")
 def test_p318_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> None:
     sampler = Sampler(lab_id)
     assert sampler.sample() is None, "nothing to compare with"
-    samples: list[Document] = []
+    samples: list[Activity] = []
 
     def has_both() -> bool:
         if found := sampler.sample():
@@ -97,9 +76,9 @@ def test_p318_a_transfer_has_a_window_and_its_programs_cpu_time(lab_id: str) -> 
 
     until(has_both, "a flow and CPU time")
     (flow,) = next(each["flows"] for each in samples if each["flows"])
-    assert (flow["node"], flow["peer"]) == ("client", f"{SERVER}:7")
-    assert flow["cwnd_bytes"] > 1000
-    nodes = {load["node"] for each in samples for load in each["programs"]}
+    assert (flow.node, flow.peer) == ("client", f"{SERVER}:7")
+    assert flow.cwnd_bytes > 1000
+    nodes = {load.node for each in samples for load in each["programs"]}
     assert nodes and nodes <= {"client", "server"}
 
 
@@ -143,12 +122,7 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
 
     def call(port: int, stack: str) -> None:
         place = (
-            "--connect",
-            f"{SERVER}:{port}",
-            "--server-name",
-            "kepler.satlab.test",
-            "--ca",
-            str(made.ca_cert),
+            *f"--connect {SERVER}:{port} --server-name kepler.satlab.test --ca {made.ca_cert}".split(),
         )
         amount = ("--duration", "600", "--source-mbps", "2", "--output", "satperf.jsonl")
         start("client", f"client-{stack}", "satperf", "client", *place, "--stack", stack, *amount)
@@ -157,23 +131,18 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
     found: dict[tuple[str, str], int] = {}
 
     def has_all() -> bool:
-        for flow in (sampler.sample() or {"flows": ()})["flows"]:
-            if flow["source"] != "kernel":
-                assert flow["node"] == "server", "a receiver's window says nothing"
-                found[flow["source"], flow["peer"]] = flow["cwnd_bytes"]
+        sample = sampler.sample()
+        for flow in sample["flows"] if sample else ():
+            if flow.source != "kernel":
+                assert flow.node == "server", "a receiver's window says nothing"
+                found[flow.source, flow.peer] = flow.cwnd_bytes
         return len(found) == 4
 
     try:
         serve(4433, "quinn")
         serve(4434, "quiche")
         proxy = (
-            "quic",
-            "--listen",
-            f"{SERVER}:4435",
-            "--next-hop",
-            f"{SERVER}:4434",
-            "--ca",
-            str(made.ca_cert),
+            *f"quic --listen {SERVER}:4435 --next-hop {SERVER}:4434 --ca {made.ca_cert}".split(),
         )
         start("server", "proxy", "satpep", *proxy, *trust, "--metrics", "satpep.jsonl")
         listening = (
@@ -200,7 +169,7 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
 
 
 def test_a_lab_that_is_gone_ends_nothing(lab_id: str) -> None:
-    found: list[Document] = []
+    found: list[Activity] = []
     with Sampling(lab_id, found.append, interval_s=0.01) as sampling:
         sampling.begin()
         sampling.begin()

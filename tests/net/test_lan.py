@@ -21,23 +21,12 @@ PROXY, SERVER = "198.18.1.1", "198.18.4.2"
 
 
 def replies(the_lab: Lab, address: str, count: int) -> int:
-    argv = [
-        *the_lab.enter_argv("client"),
-        "ping",
-        "-n",
-        "-q",
-        "-c",
-        str(count),
-        "-i",
-        "0.01",
-        "-W",
-        "3",
-        address,
-    ]
+    argv = [*the_lab.enter_argv("client"), *f"ping -n -q -c {count} -i 0.01 -W 3 {address}".split()]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     return int(done.stdout.split(" received")[0].rsplit(" ", 1)[1])
 
 
+@pytest.mark.promise("P5")
 def test_the_lan_loses_what_was_asked_for_and_the_rest_nothing(lab_id: str, satlink: Path) -> None:
     """10 % each way leave 81 % of the echoes; the metrics of the LAN count the others."""
     request = LinkRequest(profile=paths.PROFILES / "leo", lan_loss=0.1)

@@ -59,6 +59,7 @@ def outcome(found: CheckResult, case: str) -> str:
     return json.dumps(document)
 
 
+@pytest.mark.promise("P74")
 def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(
     tmp_path: Path,
 ) -> None:
@@ -204,21 +205,8 @@ def home() -> Iterator[Path]:
 
 def as_user(home: Path, server: str, **limits: str) -> subprocess.CompletedProcess[str]:
     argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "check",
-        "--suite",
-        "brief.yml",
-        "--cases",
-        "down",
-        "--runs",
-        "1",
-        "--json",
-        "--virtual-client",
-        PLANTED,
-        "--virtual-server",
-        server,
+        *f"{sys.executable} -m satlab check --suite brief.yml --cases down --runs 1 --json".split(),
+        *("--virtual-client", PLANTED, "--virtual-server", server),
     ]
     kept = {name: os.environ[name] for name in (paths.PROGRAMS_VARIABLE,) if name in os.environ}
     environment = (
@@ -232,6 +220,7 @@ def as_user(home: Path, server: str, **limits: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.promise("P82")
 def test_an_ordinary_user_runs_programs_in_lock_step(home: Path) -> None:
     done = as_user(home, PLANTED)
     assert done.returncode == ExitStatus.OK, done.stderr

@@ -108,6 +108,7 @@ def judged(result: CheckResult, sample: Sample) -> TargetVerdict:
     return found
 
 
+@pytest.mark.promise("P37")
 def test_a_full_socket_buffer_is_the_host_s_loss(tmp_path: Path, at_start: list[Plant]) -> None:
     """A client that is not scheduled for a while: its socket's buffer of 208 KiB overflows, as
     quic-go's did.

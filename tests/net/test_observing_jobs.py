@@ -3,19 +3,13 @@
 
 import json
 import statistics
-import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from satlab.common import paths
-from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
-from satlab.run import run
-from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from tests.net.conftest import AsPlanned, measured_run
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
 
@@ -25,17 +19,6 @@ Function = dict[str, Any]
 def job(number: int, entity: str, name: str, arguments: Function, **wait: Any) -> Function:
     call = {"entity_name": entity, name: arguments}
     return {"id": number, "label": f"{name} {number}", "start_job_instance": call, "wait": wait}
-
-
-def execute(as_planned: AsPlanned, request: run.RunRequest) -> RunResult:
-    def attempt(runs: Path) -> RunResult:
-        return run.execute(
-            run.prepare(replace(request, runs=runs)), ProgressLog(quiet=True), threading.Event()
-        )
-
-    outcome = as_planned(attempt)
-    assert outcome.status in (0, 4), outcome.reason
-    return outcome
 
 
 def test_the_link_is_changed_captured_and_the_host_watched(
@@ -63,9 +46,7 @@ def test_the_link_is_changed_captured_and_the_host_watched(
     ]
     scenario = tmp_path / "watched.json"
     scenario.write_text(json.dumps({"name": "watched", "openbach_functions": functions}))
-    outcome = execute(
-        as_planned, run.RunRequest(scenario, LinkOptions(profile="leo"), report=False)
-    )
+    outcome = measured_run(as_planned, scenario, LinkOptions(profile="leo"))
     raw = outcome.folder / "raw"
     jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
     said = {each["job"]: (raw / each["log"]).read_text() for each in jobs}
@@ -103,11 +84,8 @@ def test_a_fade_is_followed_by_the_modcod(as_planned: AsPlanned) -> None:
     and comes back.
     """
     # iperf3 needs four round trips before its stream begins, and does not survive losses in them.
-    settings = {"attenuation_db": "6", "duration": "12", "clear_s": "6", "fade_s": "4"}
-    link = LinkOptions(profile="geo-acm")
-    outcome = execute(
-        as_planned, run.RunRequest(paths.SCENARIOS / "fade.json", link, settings, report=False)
-    )
+    settings: Any = {"attenuation_db": "6", "duration": "12", "clear_s": "6", "fade_s": "4"}
+    outcome = measured_run(as_planned, "fade", LinkOptions(profile="geo-acm"), **settings)
     raw = outcome.folder / "raw"
     jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
     assert {each["status"] for each in jobs} <= {"Not Running", "Stopped"}, jobs

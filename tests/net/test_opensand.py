@@ -26,8 +26,9 @@ from satlab.lab import lab, netns
 from satlab.lab.lab import Lab
 from satlab.link import opensand
 from satlab.link.config import LinkRequest
-from satlab.run import profile_import, run
+from satlab.run import profile_import, scenario_run
 from tests import opensand_layouts
+from tests.net import killed_up
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net
@@ -107,6 +108,7 @@ def test_terminals_start_when_satellite_and_gateway_take_a_logon(
     assert made["st"]["started_s"] > max(made["sat"]["initialized_s"], made["gw"]["initialized_s"])
 
 
+@pytest.mark.promise("P55")
 def test_a_second_terminal_has_a_namespace_and_a_process(
     lab_id: str, satlink: Path, calls: Path
 ) -> None:
@@ -304,44 +306,11 @@ def entity_pids(lab_id: str, role: Role) -> list[int]:
     return found
 
 
-UP = """
-import os, sys
-from dataclasses import replace
-from pathlib import Path
-from satlab.common import topology
-from satlab.lab import lab
-from satlab.link.config import LinkRequest
-
-def kill_at(name, call):
-    real, calls = getattr(lab, name), []
-    def counted(*args, **kwargs):
-        calls.append(name)
-        if len(calls) == call:
-            os.kill(os.getpid(), 9)
-        return real(*args, **kwargs)
-    setattr(lab, name, counted)
-
-lab_id, profile, satlink, name, call = sys.argv[1:]
-if name:
-    kill_at(name, int(call))
-request = LinkRequest(profile=Path(profile), emulator="opensand")
-lab.Lab.up(lab_id, topology.load(), request, satlink=Path(satlink))
-"""
-
-
-def up_in_a_process(
-    lab_id: str, satlink: Path, name: str = "", call: int = 0
-) -> "subprocess.Popen[bytes]":
-    argv = [sys.executable, "-c", UP, lab_id, str(PROFILE), str(satlink), name, str(call)]
-    env = os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}
-    return subprocess.Popen(argv, env=env, stderr=subprocess.DEVNULL)
-
-
 def test_interrupted_while_it_waits(
     lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENSAND_MODE", "idle")
-    with up_in_a_process(lab_id, satlink) as child:
+    with killed_up.start(lab_id, satlink, PROFILE, emulator="opensand") as child:
         assert wait(lambda: lab.status(lab_id).satlink_pid is not None, 10)
         child.send_signal(signal.SIGINT)
         assert child.wait(30) != 0
@@ -352,7 +321,8 @@ def test_interrupted_while_it_waits(
     ("name", "call"), [("_start", 2), ("_start", 4), ("_await_opensand", 1), ("_await_ready", 1)]
 )
 def test_killed_in_the_middle(lab_id: str, satlink: Path, name: str, call: int) -> None:
-    with up_in_a_process(lab_id, satlink, name, call) as child:
+    kill = ("lab", name, call)
+    with killed_up.start(lab_id, satlink, PROFILE, *kill, emulator="opensand") as child:
         assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True
@@ -373,6 +343,7 @@ def test_a_host_without_opensand(
 # --- a whole run ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P55")
 def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> None:
     def attempt(runs: Path) -> tuple[Path, str]:
         argv = [
@@ -427,9 +398,10 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
         "terrestrial_down",
         "terrestrial_up",
     }
-    assert lab.status(run.lab_id(folder.name)).phase == "absent"
+    assert lab.status(scenario_run.lab_id(folder.name)).phase == "absent"
 
 
+@pytest.mark.promise("P55")
 def test_losses_of_opensand_mark_the_run_and_are_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

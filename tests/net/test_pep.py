@@ -22,8 +22,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from satlab.common.paths import JOBS, PROGRAMS, SCHEMAS, SHIM
+from satlab.common.paths import PROGRAMS, SCHEMAS
 from satlab.lab import pki
+from tests import job_programs
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -49,14 +50,15 @@ input()
 
 
 WITH_CONSENT = """
-import collect_agent, importlib.util, pathlib, sys
+import importlib.util, pathlib, sys
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]).parent))
 spec = importlib.util.spec_from_file_location("job", sys.argv[1])
 job = sys.modules["job"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(job)
 job.CONSENT = pathlib.Path(sys.argv[2])
+program = sys.argv[1]
 del sys.argv[1:3]
-with collect_agent.use_configuration(""):
-    sys.exit(job.main())
+job.run_job(program, job.main)
 """
 
 
@@ -85,25 +87,11 @@ class Chain:
         """Start a job on the proxy; `consent` stands for the file of the host's operator."""
         raw = self.folder / job
         raw.mkdir(exist_ok=True)
-        variables = {
-            **{
-                "PYTHONPATH": str(SHIM),
-                "SATLAB_RAW": str(raw),
-                "SATLAB_AGENT": "proxy",
-                "JOB_NAME": job,
-            },
-            **{
-                "JOB_INSTANCE_ID": "1",
-                "SCENARIO_INSTANCE_ID": "1",
-                "OWNER_SCENARIO_INSTANCE_ID": "1",
-            },
-        }
-        program = JOBS / job / "files" / f"{job}.py"
-        words = [f"{name}={value}" for name, value in {**variables, **environment}.items()]
-        python = (
-            (str(program),) if consent is None else ("-c", WITH_CONSENT, str(program), str(consent))
-        )
-        return self.start("proxy", "env", *words, sys.executable, *python, *arguments)
+        words = job_programs.command(job, "proxy", raw, *arguments, **environment)
+        if consent is not None:
+            program = words.index(sys.executable) + 1
+            words[program : program + 1] = ["-c", WITH_CONSENT, words[program], str(consent)]
+        return self.start("proxy", *words)
 
     def ready(self, job: str) -> None:
         stats = self.folder / job / "stats.jsonl"
@@ -203,6 +191,7 @@ def haproxy() -> None:
 
 
 @pytest.mark.usefixtures("haproxy")
+@pytest.mark.promise("P64")
 def test_haproxy_splits_and_leaves_nothing_behind(chain: Chain) -> None:
     before = chain.state()
     sides = ("-C", "reno", "-w", "100", "-c", CLIENT, "--client-side-congestion-control", "cubic")
@@ -230,6 +219,7 @@ def test_haproxy_splits_and_leaves_nothing_behind(chain: Chain) -> None:
 
 
 @pytest.mark.usefixtures("haproxy")
+@pytest.mark.promise("P64")
 def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> None:
     before = chain.state()
     pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
@@ -275,47 +265,24 @@ def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
 @pytest.mark.skipif(
     not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built"
 )
+@pytest.mark.promise("P65")
 def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Path) -> None:
     made = pki.create(
         tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
     )
     before = chain.state()
-    both = (
-        "-l",
-        "4433",
-        "-C",
-        "reno",
-        "-w",
-        "100",
-        "--client-side-initial-window",
-        "20",
-        "-a",
-        "10",
-    )
+    both = "-l 4433 -C reno -w 100 --client-side-initial-window 20 -a 10".split()
     options = (
         *both,
-        "--server-side-congestion-control",
-        "cubic",
-        "--server-side-careful-resume",
-        "on",
-        "-p",
-        "shop",
+        *"--server-side-congestion-control cubic --server-side-careful-resume on -p shop".split(),
     )
-    path = f"{PROGRAMS}:{os.environ['PATH']}"
-    job = chain.job(
-        "satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder)
-    )
+    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *options, SATLAB_PKI=str(made.folder))
     chain.ready("satlab_pep")
     trust = ("--cert", str(made.server_cert), "--key", str(made.server_key))
     chain.start("server", str(PROGRAMS / "satperf"), "server", "--listen", f"{SERVER}:4433", *trust)
     until(lambda: ":1151 " in chain.run("server", "cat", "/proc/net/udp"), "satperf server")
     call = (
-        "--connect",
-        f"{SERVER}:4433",
-        "--server-name",
-        "kepler.satlab.test",
-        "--ca",
-        str(made.ca_cert),
+        *f"--connect {SERVER}:4433 --server-name kepler.satlab.test --ca {made.ca_cert}".split(),
     )
     client = chain.start("client", str(PROGRAMS / "satperf"), "client", *call, "--bytes", "2000000")
     lines, log = client.communicate(timeout=30)
@@ -342,12 +309,11 @@ def test_p380_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -
     made = pki.create(
         tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
     )
-    path = f"{PROGRAMS}:{os.environ['PATH']}"
 
     def bbr3(*more: str) -> subprocess.Popen[str]:
         options = ("-l", "4433", "--server-side-congestion-control", "bbr3", *more)
         return chain.job(
-            "satlab_pep", "quic", CLIENT, SERVER, *options, PATH=path, SATLAB_PKI=str(made.folder)
+            "satlab_pep", "quic", CLIENT, SERVER, *options, SATLAB_PKI=str(made.folder)
         )
 
     job = bbr3("--client-side-careful-resume", "on")
@@ -375,7 +341,7 @@ def test_t08_outside_a_lab_satpep_needs_the_operators_consent(chain: Chain, tmp_
     made = pki.create(
         tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
     )
-    environment = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "SATLAB_PKI": str(made.folder)}
+    environment = {"SATLAB_PKI": str(made.folder)}
     consent = tmp_path / "quic-proxy-consent"
     job = chain.job(
         "satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment
@@ -431,6 +397,7 @@ def test_p304_what_a_proxy_cannot_split_is_refused_before_it_starts(chain: Chain
         assert (job.returncode, said in log) == (2, True), log
 
 
+@pytest.mark.promise("P65")
 def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -> None:
     conf = chain.job("satlab_tcp_conf", "-C", "reno")
     chain.ready("satlab_tcp_conf")
@@ -442,6 +409,7 @@ def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -
     assert "uses cubic, not reno" in log
 
 
+@pytest.mark.promise("P50")
 def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Chain) -> None:
     """What the conductor of a real OpenBACH keeps open to each agent: here it uses another
     congestion control.

@@ -162,6 +162,7 @@ def outfit(folder: Path, jobs: list[str]) -> None:
         play(folder, verb, jobs, copies)
 
 
+@pytest.mark.promise("P48")
 def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
     """Nothing comes over a network: those jobs are tried whose packages the host has."""
     needed = ("unshare", "apt-ftparchive", "gpg", "git")
@@ -175,18 +176,7 @@ def test_jobs_are_installed_twice_and_removed(tmp_path: Path) -> None:
     jobs = [job for job in TRIED if not missing[job]]
     assert {"satlab_link", "satlab_opensand", "satlab_satperf"} <= set(jobs)
     outfit(tmp_path, jobs)
-    argv = [
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        "sh",
-        "-c",
-        PRIVATE,
-        "sh",
-        str(tmp_path),
-        sys.prefix,
-    ]
+    argv = [*"unshare --mount --pid --fork sh -c".split(), PRIVATE, "sh", str(tmp_path), sys.prefix]
     done = subprocess.run(
         argv, capture_output=True, text=True, check=False, env=environment(tmp_path), timeout=280
     )

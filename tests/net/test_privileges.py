@@ -15,7 +15,7 @@ import pytest
 from satlab.common.console import ProgressLog
 from satlab.lab import privileges
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
 from tests.net.conftest import AsPlanned
 
@@ -67,8 +67,10 @@ SCENARIO = {
 }
 
 
-def execute(request: run.RunRequest) -> RunResult:
-    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+def execute(request: scenario_run.RunRequest) -> RunResult:
+    outcome = scenario_run.execute(
+        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+    )
     assert outcome.status in (0, 4), (
         outcome.reason,
         *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")),
@@ -83,7 +85,7 @@ def probe(tmp_path: Path, victim: int, as_planned: AsPlanned) -> dict[str, Any]:
     (files / "prober.yml").write_text(DESCRIPTOR)
     (files / "prober.py").write_text(PROBER)
     (tmp_path / "probe.json").write_text(json.dumps(SCENARIO))
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         tmp_path / "probe.json",
         link=LinkOptions(profile="leo"),
         settings={"victim": str(victim)},
@@ -172,7 +174,7 @@ def test_jobs_do_with_their_grants_what_they_are_for(tmp_path: Path, as_planned:
         json.dumps({"name": "grants", "openbach_functions": functions})
     )
     link = LinkOptions(profile="leo")
-    request = run.RunRequest(tmp_path / "grants.json", link=link, report=False)
+    request = scenario_run.RunRequest(tmp_path / "grants.json", link=link, report=False)
     outcome = as_planned(lambda runs: execute(replace(request, runs=runs)))
     (capture,) = outcome.folder.glob("raw/files/satlab_capture-*/*.pcapng")
     assert capture.stat().st_mode & 0o777 == 0o600

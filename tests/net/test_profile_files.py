@@ -82,15 +82,7 @@ def test_files_of_a_profile_change_the_link_of_a_run(tmp_path: Path, as_planned:
             "--runs",
             str(runs),
         ]
-        argv += [
-            "--profile",
-            str(folder),
-            "--set",
-            "duration=6",
-            "--set",
-            "bandwidth=2M",
-            "--no-report",
-        ]
+        argv += f"--profile {folder} --set duration=6 --set bandwidth=2M --no-report".split()
         environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=120, check=False, env=environment

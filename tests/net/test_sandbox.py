@@ -15,7 +15,7 @@ import pytest
 
 from satlab.check import sandboxed
 from satlab.check.sandboxed import ExitReport, SandboxedProcess
-from satlab.common import paths
+from satlab.common import paths, scratch
 from satlab.common.processes import wait
 from satlab.lab import privileges, sandbox
 from satlab.lab.job_host import JOB_LIMITS
@@ -29,6 +29,23 @@ NOWHERE = Place()
 SMALL = Limits(seconds=5, memory_bytes=64 << 20, processes=32, disk_bytes=8 << 20)
 
 
+@pytest.fixture(autouse=True)
+def unmounted(tmp_path: Path) -> Iterator[None]:
+    yield
+    scratch.remove(tmp_path)
+
+
+def written(tmp_path: Path, limits: Limits) -> Path:
+    """Return a folder for a program to write, with the size of its limits; what an earlier one
+    wrote is still there.
+    """
+    out = tmp_path / "out"
+    if not out.exists():
+        out.mkdir()
+        scratch.sized(out, limits.disk_bytes, limits.files)
+    return out
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     with new_place(tmp_path) as made:
@@ -37,8 +54,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def run(script: str, tmp_path: Path, limits: Limits = SMALL, place: Place = NOWHERE) -> ExitReport:
     """Run a shell script in a sandbox that may write to /out. Its output is in tmp_path/log."""
-    out = tmp_path / "out"
-    out.mkdir(exist_ok=True)
+    out = written(tmp_path, limits)
     box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits, place=place)
     os.chown(out, box.uid, box.uid)
     program = sandboxed.start(box, ["sh", "-c", script], tmp_path / "log")
@@ -84,8 +100,7 @@ def test_a_sandbox_that_does_not_start_has_its_reason(
 
 def held(tmp_path: Path, uid: int) -> SandboxedProcess:
     """Hold a program that reads its standard input and then makes a file."""
-    out = tmp_path / "out"
-    out.mkdir()
+    out = written(tmp_path, SMALL)
     os.chown(out, uid, uid)
     box = Sandbox(uid=uid, mounts=(Mount(out, "/out", writable=True),), limits=SMALL, held=True)
     return sandboxed.start(box, ["sh", "-c", "cat > /out/begun"], tmp_path / "log")
@@ -130,6 +145,33 @@ def test_t11_a_program_that_exceeds_a_limit_is_ended_with_the_reason(
 ) -> None:
     ended = run(script, tmp_path, Limits(2, 64 << 20, 32, 8 << 20) if "within" in reason else SMALL)
     assert ended.stop_reason.startswith(reason) and bool(ended.stop_reason) is bool(reason), ended
+
+
+def test_t11_a_writable_folder_without_a_size_is_refused(tmp_path: Path) -> None:
+    """Nothing but the size of a file system bounds what a program keeps in files that no folder
+    names any more.
+    """
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "large").mkdir()
+    scratch.sized(tmp_path / "large", 2 * SMALL.disk_bytes, SMALL.files)
+    for name in ("plain", "large"):
+        box = Sandbox(mounts=(Mount(tmp_path / name, "/out", writable=True),), limits=SMALL)
+        ended = sandboxed.start(box, ["true"], tmp_path / "log").poll(20)
+        assert ended is not None and "more than the limits" in ended.reason, ended
+
+
+def test_t11_all_sandboxes_together_leave_a_quarter_of_the_memory_to_the_host(
+    tmp_path: Path,
+) -> None:
+    run("exit 0", tmp_path)
+    names = {"cgroup1": "memory/satlab/memory.limit_in_bytes", "cgroup2": "satlab/memory.max"}
+    enforced_by = sandbox.enforced_by()["memory"]
+    if enforced_by not in names:
+        pytest.skip("this host has no control group for memory")
+    limit = int((Path("/sys/fs/cgroup") / names[enforced_by]).read_text())
+    assert limit == pytest.approx(
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 0.75, rel=0.01
+    )
 
 
 def test_t11_it_reads_no_user_data_and_writes_to_its_folders_alone(

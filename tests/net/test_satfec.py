@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,8 +19,10 @@ import pytest
 
 from satlab.common import paths
 from satlab.lab import pki
-from tests.pepchain import DEADLINE_S, run
+from tests import job_programs, wires
+from tests.pepchain import DEADLINE_S
 from tests.polling import until
+from tests.wires import run
 
 pytestmark = pytest.mark.net
 WIRE = {"client": "198.18.201.1", "server": "198.18.201.2"}
@@ -145,52 +146,21 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     nodes = [made.node(role) for role in WIRE]
     try:
         for node in nodes:
-            run("ip", "netns", "add", node)
-            run("ip", "-n", node, "link", "set", "lo", "up")
-        run(
-            "ip",
-            "link",
-            "add",
-            "wire",
-            "netns",
-            nodes[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "wire",
-            "netns",
-            nodes[1],
-        )
-        for node, address in zip(nodes, WIRE.values(), strict=True):
-            run("ip", "-n", node, "address", "add", f"{address}/24", "dev", "wire")
-            run("ip", "-n", node, "link", "set", "wire", "up")
+            wires.add(node)
+        ends = zip(nodes, WIRE.values(), strict=True)
+        wires.join(*(wires.End(node, "wire", address) for node, address in ends))
         yield made
     finally:
         for end in made.started:
             with contextlib.suppress(ProcessLookupError):
                 end.process.kill()
             end.process.wait()
-        for node in nodes:
-            subprocess.run(["ip", "netns", "delete", node], check=False, capture_output=True)
+        wires.remove(*nodes)
 
 
 def pings(pair: Pair, count: int = 480) -> int:
     """Ping the client through the tunnel, 2 ms apart; return how many were answered."""
-    argv = pair.inside(
-        "server",
-        "ping",
-        "-q",
-        "-c",
-        str(count),
-        "-i",
-        "0.002",
-        "-s",
-        "500",
-        "-W",
-        "3",
-        INSIDE["client"],
-    )
+    argv = pair.inside(*f"server ping -q -c {count} -i 0.002 -s 500 -W 3".split(), INSIDE["client"])
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     received = re.search(r"(\d+) received", done.stdout)
     assert received, done.stdout + done.stderr
@@ -198,6 +168,7 @@ def pings(pair: Pair, count: int = 480) -> int:
 
 
 @pytest.mark.parametrize("order", ["immediate", "in-order"])
+@pytest.mark.promise("P70")
 def test_runs_of_lost_datagrams_are_repaired(pair: Pair, order: str) -> None:
     """8 of each 200 datagrams are lost, the last time more than z packets before the end:
 
@@ -324,6 +295,8 @@ def test_what_cannot_work_with_quic_is_named(pair: Pair) -> None:
         "/nonexistent: no certificate",
     )
     ends = pair.quic("cubic")
+    needs = "the path takes 1500 bytes, and packets of 1430 bytes need 1508"
+    failed(pair.start("client", *ends["client"], "--mtu=1430"), 3, needs)
     pair.start("server", *ends["server"])
     other = f"--ca={pair.keys('other').ca_cert}"
     failed(
@@ -333,26 +306,6 @@ def test_what_cannot_work_with_quic_is_named(pair: Pair) -> None:
     )
     failed(pair.start("client", *ends["client"], "--server-name=other.test"), 1, "certificate")
     pair.start("client", *ends["client"], "--server-name=satfec.test").wait_for("connected")
-
-
-def test_a_path_that_is_or_becomes_too_narrow_for_quic_is_named(pair: Pair) -> None:
-    ends = pair.quic("off")
-    failed(
-        pair.start("client", *ends["client"], "--mtu=1430"),
-        3,
-        "the path takes 1500 bytes, and packets of 1430 bytes need 1508",
-    )
-    client, server = pair.tunnel("--code=none", control="off")
-    for role in WIRE:
-        run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", "1280")
-    argv = pair.inside(
-        "server", "ping", "-c", "2", "-W", "1", "-M", "do", "-s", "1300", INSIDE["client"]
-    )
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert "mtu = 1202" in done.stdout + done.stderr or "mtu=1202" in done.stdout + done.stderr
-    assert server.wait_for("path_mtu")["packet_bytes"] == 1202
-    assert pings(pair, 10) == 10
-    assert client.process.poll() is None
 
 
 def test_it_has_no_privileges_and_its_device_goes_with_it(pair: Pair) -> None:
@@ -367,6 +320,7 @@ def test_it_has_no_privileges_and_its_device_goes_with_it(pair: Pair) -> None:
     assert "fec0" not in run("ip", "-n", pair.node("client"), "link")
 
 
+@pytest.mark.promise("P71")
 def test_a_killed_end_is_named_and_no_packet_bypasses_the_tunnel(pair: Pair) -> None:
     client, server = pair.tunnel("--peer-timeout-s=2")
     client.process.kill()
@@ -432,17 +386,18 @@ def test_an_end_of_another_version_is_named(pair: Pair) -> None:
     failed(client, 1, "the other end speaks version 1 of the tunnel, this one version 2")
 
 
-def test_a_path_that_becomes_narrower_is_answered(pair: Pair) -> None:
+@pytest.mark.parametrize(("control", "mtu", "longest"), [("", 1200, 1160), ("off", 1280, 1202)])
+def test_a_path_that_becomes_narrower_is_answered(
+    pair: Pair, control: str, mtu: int, longest: int
+) -> None:
     """The sender of a long packet learns the longest size; the tunnel goes on."""
-    client, server = pair.tunnel("--code=none")
+    client, server = pair.tunnel("--code=none", control=control)
     for role in WIRE:
-        run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", "1200")
-    argv = pair.inside(
-        "server", "ping", "-c", "2", "-W", "1", "-M", "do", "-s", "1300", INSIDE["client"]
-    )
+        run("ip", "-n", pair.node(role), "link", "set", "wire", "mtu", str(mtu))
+    argv = pair.inside("server", *"ping -c 2 -W 1 -M do -s 1300".split(), INSIDE["client"])
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert "mtu = 1160" in done.stdout + done.stderr or "mtu=1160" in done.stdout + done.stderr
-    assert server.wait_for("path_mtu")["packet_bytes"] == 1160
+    assert re.search(f"mtu ?= ?{longest}", done.stdout + done.stderr)
+    assert server.wait_for("path_mtu")["packet_bytes"] == longest
     assert pings(pair, 10) == 10
     assert client.process.poll() is None
 
@@ -524,22 +479,7 @@ def job(pair: Pair, role: str, *argv: str, name: str = "raw") -> Job:
     """Start the job on a node."""
     raw = pair.folder / f"{role}-{name}"
     raw.mkdir()
-    words = [
-        *(
-            f"PATH={paths.PROGRAMS}:{os.environ['PATH']}",
-            f"PYTHONPATH={paths.SHIM}",
-            f"SATLAB_RAW={raw}",
-        ),
-        *(
-            f"SATLAB_AGENT={role}",
-            "JOB_NAME=satlab_fec",
-            "JOB_INSTANCE_ID=1",
-            "SCENARIO_INSTANCE_ID=1",
-        ),
-        "OWNER_SCENARIO_INSTANCE_ID=1",
-    ]
-    program = paths.JOBS / "satlab_fec" / "files" / "satlab_fec.py"
-    command = ["env", *words, sys.executable, str(program), WIRE[role], WIRE[OTHER[role]], *argv]
+    command = job_programs.command("satlab_fec", role, raw, WIRE[role], WIRE[OTHER[role]], *argv)
     pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     return Job(subprocess.Popen(pair.inside(role, *command), text=True, **pipes), raw)
 

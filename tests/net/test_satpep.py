@@ -50,11 +50,7 @@ def caller(row: Chain, port: int, *argv: str, name: str = NAME) -> Satpep:
     ticket.
     """
     request = (
-        "--mode=warm",
-        f"--prime={name}",
-        "--prime-alpn=test",
-        f"--next-hop={SERVER}:{port}",
-        "--drain-ms=0",
+        *f"--mode=warm --prime={name} --prime-alpn=test --next-hop={SERVER}:{port} --drain-ms=0".split(),
     )
     return row.satpep("client", *request, *argv, listen=("127.0.0.1:0",))
 
@@ -66,6 +62,7 @@ def origin(row: Chain) -> Satpep:
 
 @pytest.mark.parametrize("port", [443, 4433])
 @pytest.mark.parametrize("mode", ["default", "h3-capable", "warm"])
+@pytest.mark.promise("P68")
 def test_both_proxies_take_what_passes_and_keep_the_client_s_address(
     row: Chain, mode: str, port: int
 ) -> None:
@@ -115,6 +112,7 @@ def test_t49_domains_of_a_host_pass_with_its_certificate_and_no_other_name_does(
     assert [proxy.end() for proxy in (foreign, st, server, gw)] == [0] * 4
 
 
+@pytest.mark.promise("P67")
 def test_a_killed_proxy_is_noticed_and_a_new_one_works(row: Chain) -> None:
     gw_place, gw_next = "198.18.202.1:443", f"--next-hop={SERVER}:443"
     first, server = row.transparent("gw", gw_next), origin(row)
@@ -171,15 +169,7 @@ def test_what_keeps_it_from_starting_is_one_line_and_a_status(row: Chain, tmp_pa
 def test_t08_it_refuses_to_run_outside_a_lab() -> None:
     if not paths.SATPEP.exists():
         pytest.skip(f"{paths.SATPEP} is not built")
-    argv = [
-        str(paths.SATPEP),
-        "quic",
-        "--listen=127.0.0.1:0",
-        f"--next-hop={NOWHERE}",
-        "--cert=c",
-        "--key=k",
-        "--ca=a",
-    ]
+    argv = f"{paths.SATPEP} quic --listen=127.0.0.1:0 --next-hop={NOWHERE} --cert=c --key=k --ca=a".split()
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: this is not a network namespace of a lab")

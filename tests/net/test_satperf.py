@@ -32,6 +32,7 @@ def _needs_satperf(satlink: Path) -> None:
         ("quiche", "bbr", 0.01),
     ],
 )
+@pytest.mark.promise("P84")
 def test_100_mb_cross_the_large_link_unharmed(
     stack: str, congestion_control: str, loss: float, tmp_path: Path
 ) -> None:
@@ -51,6 +52,7 @@ def test_100_mb_cross_the_large_link_unharmed(
     )
 
 
+@pytest.mark.promise("P69")
 def test_p381_with_losses_bbr3_between_the_proxies_outruns_cubic() -> None:
     cases = [
         Case("quinn", "cubic", 0.01, pep="quic", between=control) for control in ("bbr3", "cubic")

@@ -22,7 +22,7 @@ import pytest
 
 from satlab.common.errors import ExitStatus
 from satlab.lab import lab, pki, privileges
-from satlab.service.api.supervisor import helper_socket
+from satlab.service.supervisor import helper_socket
 from tests.archives import descriptor
 from tests.polling import until
 from tests.serving import (
@@ -65,7 +65,7 @@ RUNS_UPLOADED = {
     "name": "uploaded",
     "arguments": {"count": "What it is called with"},
     "openbach_functions": [
-        {"id": 1, "start_job_instance": {"entity_name": "sender", "extra": {"word": "$count"}}},
+        {"id": 1, "start_job_instance": {"entity_name": "sender", "extra": {"word": "$count"}}}
     ],
 }
 
@@ -77,6 +77,7 @@ def service() -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.promise("P53")
 def test_a_client_that_follows_the_contract(service: Service) -> None:
     client = service.client
     assert client.expect(200, "GET", "/openbach/version/") == {"openbach_version": "2.7.0"}
@@ -208,11 +209,7 @@ def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
     tls.server_key.chmod(0o644)
     state = str(tmp_path / "state")
     argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "serve",
-        "--state",
+        *f"{sys.executable} -m satlab serve --state".split(),
         state,
         "--listen",
         f"127.0.0.1:{free_port()}",
@@ -225,6 +222,7 @@ def test_t01_over_tls_passwords_and_cookies_are_sealed(tmp_path: Path) -> None:
     assert f"hint: chmod 600 {tls.server_key}" in done.stderr
 
 
+@pytest.mark.promise("P58")
 def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
     """One fails, one runs when the server is killed, one is stopped before it runs; none is lost,
     repeated or left.
@@ -308,6 +306,7 @@ def test_the_api_and_its_helper_die_together(service: Service) -> None:
     service.start()
 
 
+@pytest.mark.promise("P58")
 def test_200_launches_with_kills_in_between() -> None:
     """Real server, real helper, real worker processes that only pretend to run a lab."""
     with serving(standin=True) as service:

@@ -4,20 +4,15 @@ of geo-dama.
 """
 
 import shutil
-import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 import collect
-from satlab import report
-from satlab.common import paths
-from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.report import measurements
 from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from tests.net.conftest import AsPlanned, measured_run
 
 pytestmark = [pytest.mark.net, pytest.mark.long, pytest.mark.usefixtures("satlink")]
 GEO_RTT_MS = 580
@@ -33,7 +28,7 @@ class Figures:
     outcome: RunResult
 
     def values(self, metric: str, **labels: str) -> list[float]:
-        rows = report.rows.summaries([collect.gather(self.outcome.folder)])
+        rows = measurements.summaries([collect.gather(self.outcome.folder)])
         return [
             row.value
             for row in rows
@@ -48,20 +43,14 @@ class Figures:
 
 
 def measure(as_planned: AsPlanned, scenario: str, profile: str = "geo", **settings: str) -> Figures:
-    def attempt(runs: Path) -> RunResult:
-        request = run.RunRequest(
-            paths.SCENARIOS / f"{scenario}.json", LinkOptions(profile=profile), settings, runs=runs
-        )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-
-    outcome = as_planned(attempt)
-    assert outcome.status in (0, 4), outcome.reason
+    link = LinkOptions(profile=profile)
+    outcome = measured_run(as_planned, scenario, link, report=True, **settings)
     assert (outcome.folder / "report" / "index.html").exists()
     return Figures(outcome)
 
 
 def test_a_call_over_geo_is_fair(as_planned: AsPlanned) -> None:
-    """The delay alone costs more than a point of 4.41 (docs/measurements.md)."""
+    """The delay alone costs more than a point of 4.41 (docs/results.md)."""
     found = measure(as_planned, "voip", duration="10")
     assert all(3.3 < mos < 3.9 for mos in found.values("mos"))
     assert len(found.values("mos")) == 2

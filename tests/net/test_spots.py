@@ -2,7 +2,6 @@
 """A lab of a profile with two spots: each terminal's packets go by the gateway of its spot."""
 
 import json
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from satlab.common.topology import Role
 from satlab.lab import lab
 from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
+from tests.net.conftest import rtts_ms
 
 pytestmark = pytest.mark.net
 
@@ -30,25 +30,6 @@ def spots(lab_id: str, satlink: Path) -> Iterator[Lab]:
     lab.down(lab_id)
 
 
-def rtts_ms(the_lab: Lab, node: str, to: str, *options: str) -> list[float]:
-    """Return the round-trip times of five echoes, ms."""
-    argv = [
-        *the_lab.enter_argv(node),
-        "ping",
-        "-n",
-        "-c",
-        "5",
-        "-i",
-        "0.2",
-        "-W",
-        "5",
-        *options,
-        to,
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return [float(found) for found in re.findall(r"time=([0-9.]+)", done.stdout)]
-
-
 def packets(the_lab: Lab, node: str) -> int:
     """Return the packets that satlink has taken from a gateway's device."""
     argv = [*the_lab.enter_argv(node), "ip", "-s", "-j", "link", "show", "sat0"]
@@ -56,6 +37,7 @@ def packets(the_lab: Lab, node: str) -> int:
     return int(link["stats64"]["tx"]["packets"])
 
 
+@pytest.mark.promise("P21")
 def test_p347_each_terminal_has_the_delay_and_the_gateway_of_its_spot(spots: Lab) -> None:
     server, nodes = spots.topology.address_of(Role.SERVER), spots.topology.nodes
     begun = [packets(spots, node) for node in ("gw", "gw-2")]

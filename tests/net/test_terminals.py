@@ -4,12 +4,9 @@ take another's.
 """
 
 import json
-import os
-import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ import pytest
 
 from collect import summaries
 from satlab.common import paths
-from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
 from satlab.common.terminals import ProfileTerminal, clients, with_terminals
@@ -28,10 +24,9 @@ from satlab.lab.lab import Lab
 from satlab.link import control, prometheus
 from satlab.link.config import LinkRequest, LinkSet
 from satlab.link.options import LinkOptions
-from satlab.run import run
 from satlab.run.metrics_file import MetricsFile
-from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from tests.net import killed_up
+from tests.net.conftest import AsPlanned, measured_run, rtts_ms
 
 pytestmark = pytest.mark.net
 
@@ -51,23 +46,6 @@ while time.monotonic() < end:
 """
 """About 60 Mbit/s, three times what the forward link carries."""
 
-UP = """
-import os, sys
-from pathlib import Path
-from satlab.common.terminals import with_terminals
-from satlab.common.topology import load
-from satlab.link.config import LinkRequest
-from satlab.lab import lab, netns
-real, calls = netns._apply, []
-def counted(*args):
-    calls.append(args)
-    if len(calls) == 3:
-        os.kill(os.getpid(), 9)
-    return real(*args)
-netns._apply = counted
-lab.Lab.up(sys.argv[1], with_terminals(load(), 3), LinkRequest(profile=Path(sys.argv[2])))
-"""
-
 
 @pytest.fixture
 def up(lab_id: str, satlink: Path) -> Iterator[Up]:
@@ -79,26 +57,6 @@ def up(lab_id: str, satlink: Path) -> Iterator[Up]:
 
     yield up
     lab.down(lab_id)
-
-
-def rtts_ms(
-    the_lab: Lab, node: str, to: str = SERVER, count: int = 5, options: tuple[str, ...] = ()
-) -> list[float]:
-    argv = [
-        *the_lab.enter_argv(node),
-        "ping",
-        "-n",
-        "-c",
-        str(count),
-        "-i",
-        "0.2",
-        "-W",
-        "1",
-        *options,
-        to,
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    return [float(value) for value in re.findall(r"time=([0-9.]+)", done.stdout)]
 
 
 def fifos_of(the_lab: Lab, direction: str, terminal: int) -> dict[str, dict[str, Any]]:
@@ -128,6 +86,7 @@ def terminals_of(the_lab: Lab, direction: str) -> dict[int, dict[str, Any]]:
     return sums
 
 
+@pytest.mark.promise("P18")
 def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(
     up: Up,
 ) -> None:
@@ -135,7 +94,7 @@ def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
     assert clients(the_lab.topology) == ("client", "client-2", "client-3")
     low = the_lab.plan.rtt_ms.configured
     for client in clients(the_lab.topology):
-        found = rtts_ms(the_lab, client)
+        found = rtts_ms(the_lab, client, SERVER)
         assert len(found) == 5, client
         assert low <= min(found) < low + 40, client
     # A further ST itself answers, on the satellite link, too.
@@ -147,8 +106,8 @@ def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
     assert len(found) == 5
     assert min(found) >= 4 * the_lab.plan.forward.one_way_delay_ms
     control.change(path, LinkSet(direction="forward", terminal=2, attenuation_db=40.0))
-    assert wait(lambda: not rtts_ms(the_lab, "client-2", count=1), 30)
-    assert len(rtts_ms(the_lab, "client-3")) == 5
+    assert wait(lambda: not rtts_ms(the_lab, "client-2", SERVER, count=1, wait_s=1), 30)
+    assert len(rtts_ms(the_lab, "client-3", SERVER)) == 5
     assert control.state(path)["directions"]["forward"]["terminals"] == {
         "2": {"attenuation_db": 40.0}
     }
@@ -162,11 +121,11 @@ def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
 
 def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: Up) -> None:
     the_lab, _ = up()
-    quiet = min(rtts_ms(the_lab, "client-3"))
+    quiet = min(rtts_ms(the_lab, "client-3", SERVER))
     to = the_lab.topology.nodes["client-2"].address
     argv = [*the_lab.enter_argv("server"), sys.executable, "-c", BLAST, to, "5"]
     with subprocess.Popen(argv) as flood:
-        found = rtts_ms(the_lab, "client-3", count=15)
+        found = rtts_ms(the_lab, "client-3", SERVER, count=15, wait_s=1)
         flood.kill()
     assert len(found) == 15
     # A frame of the flood may be on its way, and the host is loaded; a common queue would add 150
@@ -195,7 +154,7 @@ def test_p196_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(
     plan = of_profile.plan
     assert [one.id for one in plan.terminals] == [1, 4, 5]
     for client in clients(of_profile.topology):
-        found = rtts_ms(of_profile, client)
+        found = rtts_ms(of_profile, client, SERVER)
         assert len(found) == 5, client
         assert min(found) >= plan.rtt_ms.configured, client
     *_, sample = MetricsFile(Path(of_profile.config.metrics)).samples()
@@ -218,7 +177,7 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
         text = prometheus.render("x", prometheus.last_sample(Path(of_profile.config.metrics)))
         # EF has a FIFO of its own in front of that of the flood, which holds seconds.
         marked, plain = (
-            rtts_ms(of_profile, "server", to, count=3, options=options)
+            rtts_ms(of_profile, "server", to, *options, count=3, wait_s=1)
             for options in (("-Q", "184"), ("-W", "5"))
         )
         fifos = fifos_of(of_profile, "forward", 1)
@@ -234,32 +193,20 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
 
 
 def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, satlink: Path) -> None:
-    argv = [sys.executable, "-c", UP, lab_id, str(LEO)]
-    done = subprocess.run(
-        argv, env=os.environ | {"PYTHONPATH": str(paths.ROOT / "src")}, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    child = killed_up.start(lab_id, satlink, LEO, "netns", "_apply", 3, terminals=3)
+    assert child.wait(60) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True
 
 
 @pytest.mark.long
+@pytest.mark.promise("P19")
 def test_p193_fairness_has_an_index_and_the_figures_of_each_terminal(
     tmp_path: Path, as_planned: AsPlanned
 ) -> None:
-    def attempt(runs: Path) -> RunResult:
-        request = run.RunRequest(
-            paths.SCENARIOS / "fairness_udp.json",
-            LinkOptions(profile="leo", terminals=3),
-            {"duration": "4"},
-            runs=runs,
-            report=False,
-        )
-        return run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
-
-    result = as_planned(attempt)
+    link = LinkOptions(profile="leo", terminals=3)
+    result = measured_run(as_planned, "fairness_udp", link, duration="4")
     rows = list(summaries(result.records))
-    assert result.status in (0, 4), result.reason
     index = {
         row["labels"]["direction"]: row["value"]
         for row in rows

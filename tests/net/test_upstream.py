@@ -17,8 +17,8 @@ from satlab.common.topology import load
 from satlab.link.options import LinkOptions
 from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
-from satlab.run.run import RunRequest, entities_of, execute, prepare
 from satlab.run.run_folder import RunResult
+from satlab.run.scenario_run import RunRequest, entities_of, execute, prepare
 
 pytestmark = pytest.mark.net
 
@@ -71,6 +71,7 @@ def run(scenario: Path, folder: Path, granted: list[str]) -> tuple[RunResult, li
 
 
 @pytest.mark.parametrize("granted", [[], ["net_admin", "net_raw"]])
+@pytest.mark.promise("P49")
 def test_a_core_job_runs_unchanged_and_may_do_what_is_granted(
     scenario: Path, tmp_path: Path, granted: list[str], satlink: Path
 ) -> None:

@@ -11,9 +11,9 @@ import pytest
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.lab import privileges
-from satlab.service.api import supervisor
+from satlab.service import supervisor
 from satlab.service.api.account_store import Role
-from satlab.service.api.listen import ServeRequest
+from satlab.service.listen import ServeRequest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

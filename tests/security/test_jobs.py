@@ -2,7 +2,6 @@
 """T17 to T19 of the threat table: what a hostile job tries through what root does for it."""
 
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from satlab.lab.sandbox import Place
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.service.helper.daemon import Helper
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -46,7 +45,7 @@ Run = Callable[..., runner.ScenarioResult]
 def _nothing_deep_stays(tmp_path: Path) -> Iterator[None]:
     """Remove what a failed test leaves: pytest's own removal is recursive."""
     yield
-    subprocess.run(["rm", "-rf", "--", str(tmp_path)], check=True)
+    scratch.remove(tmp_path)
 
 
 def add_job(jobs: Path, name: str, program: str) -> None:
@@ -186,8 +185,8 @@ def test_t19_a_job_of_a_shipped_name_does_not_take_its_capabilities(tmp_path: Pa
         '{"name": "ping", "openbach_functions": [{"id": 1, "start_job_instance": {"entity_name":'
         ' "client", "satlab_ping": {"destination_ip": "198.18.4.2", "count": 1}}}]}'
     )
-    prepared = run.prepare(
-        run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=(tmp_path / "jobs",))
+    prepared = scenario_run.prepare(
+        scenario_run.RunRequest(scenario, LinkOptions(profile="leo"), jobs=(tmp_path / "jobs",))
     )
     (function,) = prepared.scenario.functions
     assert isinstance(function.action, StartJob)

@@ -24,24 +24,27 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.service.api import account_store, connections, passwords, queue_thread
+from satlab.service.api import account_store, limits, passwords, queue
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
-from satlab.service.api.connections import LimitedProtocol
 from satlab.service.api.context import Context
+from satlab.service.api.limits import LimitedProtocol, peer_network
 from satlab.service.api.passwords import BusyError, Caller, Rank
-from satlab.service.api.peers import peer_network
-from satlab.service.api.queue import Queue
-from satlab.service.api.queue_thread import QueueThread
+from satlab.service.api.queue import Queue, QueueThread
 from satlab.service.api.request_guard import COOKIE
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.app import create_app
 from satlab.service.helper import daemon
-from satlab.service.helper.client import HelperClient
 from satlab.service.helper.daemon import Helper
-from satlab.service.helper.test_rootd import SCENARIO_REQUEST, Answering
-from satlab.service.helper.verbs import MAX_REQUEST, RefusedError, RunStatus, StatusRequest
+from satlab.service.helper.test_daemon import SCENARIO_REQUEST, Answering
+from satlab.service.helper.verbs import (
+    MAX_REQUEST,
+    HelperClient,
+    RefusedError,
+    RunStatus,
+    StatusRequest,
+)
 from tests.polling import until
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"
@@ -207,7 +210,7 @@ def test_t22_an_instance_of_another_version_is_shown_and_ends_alone(
 def test_t22_the_thread_of_the_queue_is_restarted(
     context: Context, admin: TestClient, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_thread, "POLL_S", 0.01)
+    monkeypatch.setattr(queue, "POLL_S", 0.01)
     failures = iter([SystemExit("no reason"), MemoryError()])
     run_until = Queue.run_until
 
@@ -516,7 +519,7 @@ def server(app: FastAPI) -> Iterator[uvicorn.Server]:
             app,
             log_level="critical",
             http=LimitedProtocol,
-            limit_concurrency=connections.MAX_CONNECTIONS,
+            limit_concurrency=limits.MAX_CONNECTIONS,
         )
         running = uvicorn.Server(config)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
@@ -570,12 +573,12 @@ def test_t22_idle_connections_keep_nobody_out(port: int, sent: bytes) -> None:
 
 
 def test_t22_a_request_must_begin_in_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_S", 0.7)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.7)
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"GET /version/ HTTP/1.1\r\n")
         assert answer_of(connection) == b""
     kept = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    end = time.monotonic() + 2 * connections.REQUEST_S
+    end = time.monotonic() + 2 * limits.REQUEST_S
     while time.monotonic() < end:  # each answer starts the time anew
         kept.request("GET", "/version/", headers={"host": HOST})
         assert kept.getresponse().read() == b'{"openbach_version":"2.7.0"}'
@@ -594,7 +597,7 @@ def test_t22_a_body_must_end_in_time(port: int) -> None:
 def test_t22_slow_bodies_keep_nobody_out(
     server: uvicorn.Server, port: int, monkeypatch: pytest.MonkeyPatch, most: str
 ) -> None:
-    monkeypatch.setattr(connections, most, 3)
+    monkeypatch.setattr(limits, most, 3)
     with contextlib.ExitStack() as held:
         busy = [held.enter_context(post_without_body(port)) for _ in range(2)]
         until(lambda: len(server.server_state.tasks) == 2)
@@ -607,7 +610,7 @@ def test_t22_slow_bodies_keep_nobody_out(
 def test_t22_requests_of_sessions_go_on_and_their_limit_holds(
     server: uvicorn.Server, port: int, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_PER_PEER", 3)
+    monkeypatch.setattr(limits, "MAX_PER_PEER", 3)
     cookie = f"cookie: {COOKIE}={context.accounts.open_session('admin')}\r\n"
     with contextlib.ExitStack() as held:
         uploads = [

@@ -106,7 +106,7 @@ def give(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", [name for name in READERS if name != "report"])
-def test_t56_what_a_program_wrote_is_read(
+def test_t61_what_a_program_wrote_is_read(
     reader: str, theirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, read = READERS[reader]
@@ -118,7 +118,7 @@ def test_t56_what_a_program_wrote_is_read(
 
 @pytest.mark.parametrize("trap", ["link", "link above", "hard link", "pipe"])
 @pytest.mark.parametrize("reader", READERS)
-def test_t56_no_reader_is_led_to_a_file_of_root_or_waits(
+def test_t61_no_reader_is_led_to_a_file_of_root_or_waits(
     reader: str, trap: str, theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, read = READERS[reader]
@@ -138,7 +138,7 @@ def test_t56_no_reader_is_led_to_a_file_of_root_or_waits(
 
 
 @pytest.mark.parametrize("swapped", ["pipe", "link"])
-def test_t56_a_file_that_is_replaced_after_the_look_is_refused(
+def test_t61_a_file_that_is_replaced_after_the_look_is_refused(
     swapped: str, theirs: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, usual = theirs / "file", plain_files._check
@@ -166,7 +166,7 @@ def test_t56_a_file_that_is_replaced_after_the_look_is_refused(
     )
 
 
-def test_t56_what_is_read_and_walked_is_bounded(theirs: Path) -> None:
+def test_t61_what_is_read_and_walked_is_bounded(theirs: Path) -> None:
     (theirs / "file").write_text("x" * 1000)
     os.chown(theirs / "file", theirs.stat().st_uid, -1)
     with pytest.raises(RefusedError, match="more than 999 bytes"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import collect
-from collect import raw
+from collect import PageLoad, raw
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 
@@ -88,7 +88,7 @@ def test_t16_a_folder_that_is_a_link_is_not_followed(run: Path, tmp_path: Path) 
     folder.symlink_to(tmp_path / "elsewhere")
     reason = failed(run, "page_load_time_ms")[0]
     assert "is missing: the job stored no result" in reason
-    content = raw.read_json(run / "raw", f"files/{LOAD}", collect.pages.ADAPTER)
+    content = raw.read_json(run / "raw", f"files/{LOAD}", PageLoad.model_validate_json)
     assert isinstance(content, raw.Unreadable)
 
 
@@ -96,7 +96,7 @@ def test_t16_a_folder_that_is_a_link_is_not_followed(run: Path, tmp_path: Path) 
     "name", ["../manifest.json", "files/../../manifest.json", "/etc/passwd", "a\0b", ""]
 )
 def test_t16_names_lead_nowhere_else(run: Path, name: str) -> None:
-    content = raw.read_json(run / "raw", name, collect.pages.ADAPTER)
+    content = raw.read_json(run / "raw", name, PageLoad.model_validate_json)
     assert content == raw.Unreadable(f"{Path(name).name}: lies outside its folder")
 
 

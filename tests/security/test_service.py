@@ -14,13 +14,13 @@ from starlette.testclient import TestClient
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-from satlab.run import run as runs
+from satlab.run import scenario_run
 from satlab.service.api import passwords, queue
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.app import create_app
 from tests.polling import until
 from tests.serving import fill
 
@@ -132,13 +132,13 @@ def test_t21_a_bad_job_on_disk_disables_itself_alone(
 
 def test_t21_a_run_leaves_bad_jobs_out(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "bad" / "files").mkdir(parents=True)
-    request = runs.RunRequest(
+    request = scenario_run.RunRequest(
         paths.SCENARIOS / "ping.json",
         settings={"count": "1"},
         runs=tmp_path / "runs",
         jobs=(tmp_path / "jobs",),
     )
-    assert runs.prepare(request).scenario.name == "ping"
+    assert scenario_run.prepare(request).scenario.name == "ping"
     using = {
         "name": "using",
         "openbach_functions": [
@@ -147,8 +147,8 @@ def test_t21_a_run_leaves_bad_jobs_out(tmp_path: Path) -> None:
     }
     (tmp_path / "using.json").write_text(json.dumps(using))
     with pytest.raises(ConfigError, match="using"):
-        runs.prepare(
-            runs.RunRequest(
+        scenario_run.prepare(
+            scenario_run.RunRequest(
                 tmp_path / "using.json", runs=tmp_path / "runs", jobs=(tmp_path / "jobs",)
             )
         )

@@ -45,7 +45,7 @@ def refused(box: Sandbox, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "above", "base"])
-def test_t55_satbox_follows_no_link_to_a_source(kind: str, closed: Path, tmp_path: Path) -> None:
+def test_t60_satbox_follows_no_link_to_a_source(kind: str, closed: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     link = tmp_path / "theirs" / "link"
     link.symlink_to(closed / "secret" if kind == "file" else closed)
@@ -56,7 +56,7 @@ def test_t55_satbox_follows_no_link_to_a_source(kind: str, closed: Path, tmp_pat
     assert "symbolic link, which is not followed" in refused(box, tmp_path)
 
 
-def test_t55_a_link_that_comes_after_the_check_is_not_followed(
+def test_t60_a_link_that_comes_after_the_check_is_not_followed(
     endpoint: Path, closed: Path, tmp_path: Path
 ) -> None:
     (endpoint / "data").write_text("theirs")
@@ -72,7 +72,7 @@ def test_t55_a_link_that_comes_after_the_check_is_not_followed(
 
 
 @pytest.mark.parametrize("place", ["itself", "above", "file", "folder", "script"])
-def test_t55_an_endpoint_with_a_link_is_refused(
+def test_t60_an_endpoint_with_a_link_is_refused(
     place: str, endpoint: Path, closed: Path, tmp_path: Path
 ) -> None:
     link = {
@@ -91,7 +91,7 @@ def test_t55_an_endpoint_with_a_link_is_refused(
         pass
 
 
-def test_t55_an_archive_behind_a_link_is_not_read(closed: Path, tmp_path: Path) -> None:
+def test_t60_an_archive_behind_a_link_is_not_read(closed: Path, tmp_path: Path) -> None:
     (tmp_path / "image.tar").symlink_to(closed / "secret")
     with (
         pytest.raises(ConfigError, match="is not a plain file"),
@@ -100,7 +100,7 @@ def test_t55_an_archive_behind_a_link_is_not_read(closed: Path, tmp_path: Path) 
         pass
 
 
-def test_t55_a_root_file_system_keeps_its_links_which_lead_inside_it(
+def test_t60_a_root_file_system_keeps_its_links_which_lead_inside_it(
     endpoint: Path, closed: Path
 ) -> None:
     (endpoint / "usr").mkdir()
@@ -110,7 +110,7 @@ def test_t55_a_root_file_system_keeps_its_links_which_lead_inside_it(
         assert image.base == endpoint and image.mounts == ()
 
 
-def test_t55_a_program_behind_a_link_shows_no_folder_of_another(
+def test_t60_a_program_behind_a_link_shows_no_folder_of_another(
     closed: Path, tmp_path: Path
 ) -> None:
     (closed / "program").write_text("#!/bin/sh\n")
@@ -126,7 +126,7 @@ def test_t55_a_program_behind_a_link_shows_no_folder_of_another(
         assert len(refusal.value.faults) == 2 and "symbolic link" in str(refusal.value.faults[0])
 
 
-def test_t55_a_program_directly_below_a_folder_of_the_root_shows_itself_alone() -> None:
+def test_t60_a_program_directly_below_a_folder_of_the_root_shows_itself_alone() -> None:
     assert command_line.programs_folder(Path("/home/program")) == Path("/home/program")
     assert command_line.programs_folder(Path("/program")) == Path("/program")
     assert command_line.programs_folder(Path("/home/user/program")) == Path("/home/user")

@@ -20,18 +20,36 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from satlab.check import check_run
-from satlab.check.check_result import SCHEMA, CheckResult
+from satlab.check import check_file, check_run
+from satlab.check.check_file import Case, CheckFile, Verdict
+from satlab.check.check_result import CheckResult
 from satlab.check.report import check_page, check_tables, exports, matrix_page
-from satlab.check.samples import UnusedSource
+from satlab.check.samples import Sample, UnusedSource
 from satlab.cli import base
 from satlab.common import console, escape, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.flows import tables
-from satlab.papers import flow_results, result_tables
-from satlab.report import figures, html
+from satlab.papers import results as paper_results
+from satlab.papers import tables as paper_tables
+from satlab.report import html, plotly
 from satlab.report.export import _for_spreadsheets
+from satlab.report.page import (
+    Axis,
+    Cell,
+    Facts,
+    Mark,
+    Page,
+    Part,
+    Plot,
+    Section,
+    Series,
+    Spans,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+)
 from satlab.service.api import export as service_export
 
 HOSTILE = (
@@ -75,7 +93,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckResult]:
     folder = tmp_path_factory.mktemp("baselines")
     (folder / "tiny.yml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "BASELINES", folder)
+        patch.setattr(paths, "SUITES", folder)
         request = check_run.CheckRequest("tiny", out=folder / "out", runs=2)
         yield check_run.run(request, ProgressLog(quiet=True))
 
@@ -154,7 +172,7 @@ hostile_texts = pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTIL
 
 
 @hostile_texts
-def test_t55_nothing_breaks_out_of_the_reports_of_a_check(
+def test_t63_nothing_breaks_out_of_the_reports_of_a_check(
     hostile: CheckResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_tables.show(hostile)
@@ -168,20 +186,49 @@ def test_t55_nothing_breaks_out_of_the_reports_of_a_check(
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_t55_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: str) -> None:
-    verdict = {"mark_mb": 2.0, "target_s": 5.0, "median_s": 4.0, "result": text}
-    case = {"id": text, "spent_s": {}, "verdicts": [verdict], "samples": [{"floors_s": [1.71]}]}
-    document = {
-        "schema": SCHEMA,
+def test_t63_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: str) -> None:
+    judged: Verdict = {
+        "mark_mb": 2.0,
+        "target_s": 5.0,
+        "median_s": 4.0,
+        "low_s": 4.0,
+        "high_s": 4.0,
+        "n": 1,
+        "censored": 0,
+        "died": [text],
+        "result": "pass",
+    }
+    case: Case = {
+        "id": text,
+        "forward_mbps": 20.0,
+        "return_mbps": 2.0,
+        "rtt_ms": 600.0,
+        "queue_bytes": (1, 1),
+        "spent_s": None,
+        "verdicts": [judged],
+        "samples": [Sample(text, 1, "ok", text, (4.0,), floors_s=(1.71,))],
+    }
+    content: CheckFile = {
+        "schema": "satlab/check/1",
+        "version": text,
         "suite": text,
+        "source": text,
         "stack": text,
         "clock": "virtual",
+        "options": {},
+        "seed": 1,
         "marks_mb": [2.0],
         "began_unix_s": 1.0,
+        "real_s": 1.0,
         "cases": [case],
+        "compared": None,
     }
     for name in ("a", "b"):
-        (tmp_path / name).write_text(json.dumps(document))
+        (tmp_path / name).write_text(json.dumps(check_file.plain(content)))
+    if "\ud800" in text:
+        with pytest.raises(ConfigError, match="not a valid"):
+            matrix_page.read([tmp_path / "a"])
+        return
     matrix = matrix_page.read([tmp_path / "a", tmp_path / "b"])
     matrix_page.write(matrix, tmp_path / "matrix.html")
     is_inert_in_html((tmp_path / "matrix.html").read_text())
@@ -190,7 +237,7 @@ def test_t55_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: st
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_t55_nothing_breaks_out_of_tables_of_flows_and_papers(
+def test_t63_nothing_breaks_out_of_tables_of_flows_and_papers(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flow = {
@@ -214,25 +261,24 @@ def test_t55_nothing_breaks_out_of_tables_of_flows_and_papers(
     }
     for line in tables.lines(outcome):
         console.say(line)
-    grid = SimpleNamespace(title=text, head=(text,), rows=[(text,)])
-    agreement = SimpleNamespace(row=lambda: [text] * len(flow_results.AGREEMENT_COLUMNS))
+    cell = SimpleNamespace(id=text, test="")
+    compared = SimpleNamespace(cell=cell, row=lambda _: [text] * len(paper_results.COLUMNS))
+    agreement = SimpleNamespace(row=lambda: [text] * len(paper_results.AGREEMENT_COLUMNS))
     judged = SimpleNamespace(conclusion=SimpleNamespace(text=text), verdict=text, evidence=[text])
     results: Any = SimpleNamespace(
-        table=lambda: ((text, "b"), [(text, text)]),
-        grids=[grid],
+        paper=SimpleNamespace(phases=(), groups={}),
+        comparisons=[compared],
+        grids=[Table((text,), [(text,)], title=text)],
         agreements=[agreement],
         judgements=[judged],
     )
-    flow_results.show(results)
-    claim = SimpleNamespace(claim=text, loss=text, verdict=text, evidence=text, runs=1)
-    measured: Any = SimpleNamespace(pages=[], bulk=[], conclusions=[claim])
-    result_tables.show(measured)
+    paper_tables.show(results)
     base.print_json_lines([{text: text}])
     is_inert_on_a_terminal(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_t55_messages_and_progress_are_bounded_text(
+def test_t63_messages_and_progress_are_bounded_text(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base.report_error(ConfigError(text, [Fault(text, text, text)], hint=text))
@@ -247,17 +293,25 @@ def test_t55_messages_and_progress_are_bounded_text(
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_t55_nothing_breaks_out_of_pages(text: str) -> None:
-    table = figures.DataTable((text,), ((text,),))
-    figure = figures.Figure(
-        "key", text, text, {"data": [], "layout": {"title": figures.text(text)}}, 100, table
+def test_t63_nothing_breaks_out_of_pages(text: str) -> None:
+    table = Table((text,), ((Cell(text, small=text),),), caption=text, title=text)
+    grouped = Table((text,), groups={text: ((text,),), f"{text}, empty": ()})
+    cards = Table((text, "b"), ((text, text),), numbers=(text,), cards=True, keys=1)
+    axis = Axis(text, categories=(text,))
+    series = (
+        Series(text, (text,), (1.0,)),
+        Spans(text, (text,), (), (1.0,), "--c1", texts=(text,)),
     )
-    words = (
-        '<html><p title="{{ one.title }}">{{ one.caption }}</p>{% for row in one.table.rows %}{{'
-        " row }}{% endfor %}"
-    )
-    page = html._environment().from_string(words)
-    is_inert_in_html(page.render(one=figure))
+    marks = (Mark("y", 1.0, label=text),)
+    plot = Plot("key", text, text, axis, (axis,), series, 100, table, marks)
+    parts: list[Part] = [
+        *(Tiles([Tile(text, text, text)]), table, grouped, cards, plot, replace(plot, folded=True)),
+        *(Text(text, kind, (text,)) for kind in ("plain", "note", "alert", "code")),
+        Facts(((text, text),), text),
+    ]
+    is_inert_in_html(html.render(Page(text, text, parts, [Section(text, parts)])))
+    drawn = json.dumps(plotly.document(plot))
+    assert not CONTROLS.search(drawn) and "<img" not in drawn and "<script" not in drawn
 
 
 @dataclass(frozen=True)
@@ -273,15 +327,12 @@ class Cells:
                 assert not CONTROLS.search(cell.replace("\r", ""))
 
 
-def test_t55_no_cell_of_a_csv_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_t63_no_cell_of_a_csv_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     csv.field_size_limit(2_000_000)
     texts = [text for text in HOSTILE if text.isascii() or not re.search("[\ud800-\udfff]", text)]
     frame = pl.DataFrame({"reason": [*texts, None], "value": [-1.0] * (len(texts) + 1)})
     _for_spreadsheets(frame).drop("value").write_csv(tmp_path / "export.csv")
     Cells(list(csv.reader((tmp_path / "export.csv").open(newline="")))).are_inert()
-    Cells(
-        list(csv.reader(io.StringIO(result_tables._csv([{"a": text} for text in HOSTILE]))))
-    ).are_inert()
     monkeypatch.setattr(service_export, "records", lambda *_: iter(()))
     monkeypatch.setattr(
         service_export, "_rows", lambda *_, **__: ({"@job_name": text} for text in HOSTILE)
@@ -294,7 +345,7 @@ def test_t55_no_cell_of_a_csv_is_computed(tmp_path: Path, monkeypatch: pytest.Mo
     assert escape.csv(-5) == -5 and escape.csv("a,b") == "a,b"
 
 
-def test_t55_plain_words_stay_as_they_are() -> None:
+def test_t63_plain_words_stay_as_they_are() -> None:
     plain = "95 % interval: 1.5 to 2.25 s (n 10), S(2,100), ünïcode \N{MINUS SIGN}3"
     assert (
         escape.visible(plain)
@@ -307,7 +358,7 @@ def test_t55_plain_words_stay_as_they_are() -> None:
     assert escape.visible("a" * 5000) == "a" * 4096 + "… (904 characters more)"
 
 
-def test_t55_tables_lines_and_templates_are_made_in_one_place() -> None:
+def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
     """No module writes to stdout, makes a table or an environment of templates in another way."""
     elsewhere = {
         r"(?<![\w.])print\((?!.*file=sys\.stderr)": {
@@ -317,19 +368,17 @@ def test_t55_tables_lines_and_templates_are_made_in_one_place() -> None:
         },
         r"\badd_row\(|\bTable\(\"|rich\.markup|[^(]Console\(": {
             "common/console.py",
-            "report/terminal.py",
         },
         r"csv\.(DictWriter|writer)\(": {
             *(
                 "report/terminal.py",
-                "reproduce/result_tables.py",
-                "serve/export.py",
-                "netlab/page_files.py",
+                "service/api/export.py",
+                "lab/page_files.py",
             ),
         },
-        r"jinja2\.Environment\(": {"report/html.py", "web/pages.py"},
+        r"jinja2\.Environment\(": {"report/html.py"},
     }
-    programs = {"bench/udp_load.py", "openbach/shim/collect_agent.py"}
+    programs = {"openbach/shim/collect_agent.py"}
     root = paths.ROOT / "src" / "satlab"
     for file in root.rglob("*.py"):
         name = str(file.relative_to(root))
@@ -342,7 +391,7 @@ def test_t55_tables_lines_and_templates_are_made_in_one_place() -> None:
             assert "autoescape=True" in found[1] and "finalize=escape.html" in found[1], name
 
 
-def test_t55_a_hostile_argument_is_a_message() -> None:
+def test_t63_a_hostile_argument_is_a_message() -> None:
     argv = [sys.executable, "-m", "satlab", "check", "--suite", "\x1b[2J[/x]"]
     environment = {
         "PYTHONPATH": paths.PYTHONPATH,

@@ -28,7 +28,7 @@ def hostile(folder: Path) -> dict[str, str]:
     return {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(folder / "loader")}
 
 
-def test_t54_variables_of_a_program_do_not_reach_the_loader_of_satbox(tmp_path: Path) -> None:
+def test_t59_variables_of_a_program_do_not_reach_the_loader_of_satbox(tmp_path: Path) -> None:
     box = Sandbox(variables={**hostile(tmp_path), "OWN": "of the program"}, limits=SMALL)
     running = sandboxed.start(box, ["sh", "-c", "env; pwd"], tmp_path / "log")
     ended = running.poll(20) or running.stop()
@@ -39,7 +39,7 @@ def test_t54_variables_of_a_program_do_not_reach_the_loader_of_satbox(tmp_path: 
     assert [file.name for file in tmp_path.iterdir()] == ["log"]
 
 
-def test_t54_a_program_has_no_variable_that_it_was_not_given(
+def test_t59_a_program_has_no_variable_that_it_was_not_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "of root")
@@ -51,7 +51,7 @@ def test_t54_a_program_has_no_variable_that_it_was_not_given(
     assert ended.reason == "" and found == {**sandbox.ENVIRONMENT, "A": "1"}
 
 
-def test_t54_variables_of_a_job_are_not_those_of_satbox(tmp_path: Path) -> None:
+def test_t59_variables_of_a_job_are_not_those_of_satbox(tmp_path: Path) -> None:
     config = SimpleNamespace(control=None)
     lab: Any = SimpleNamespace(
         topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: Place()
@@ -67,7 +67,7 @@ def test_t54_variables_of_a_job_are_not_those_of_satbox(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["private"]
 
 
-def test_t54_variables_of_a_program_in_lock_step_are_not_those_of_satbox(tmp_path: Path) -> None:
+def test_t59_variables_of_a_program_in_lock_step_are_not_those_of_satbox(tmp_path: Path) -> None:
     pair = LockstepPair(
         {"client": ("env",), "server": ("env",)}, environment={"client": hostile(tmp_path)}
     )
@@ -84,7 +84,7 @@ def test_t54_variables_of_a_program_in_lock_step_are_not_those_of_satbox(tmp_pat
 @pytest.mark.parametrize(
     "words", [["enforces"], ["run", "/nothing", "--", "true"], ["namespaces", "a", "1", "1"]]
 )
-def test_t54_satbox_refuses_variables_that_it_does_not_expect(words: list[str]) -> None:
+def test_t59_satbox_refuses_variables_that_it_does_not_expect(words: list[str]) -> None:
     environment = {**sandbox.ENVIRONMENT, "LD_BIND_NOW": "1"}
     done = subprocess.run(
         [paths.SATBOX, *words], env=environment, capture_output=True, text=True, check=False
@@ -92,14 +92,14 @@ def test_t54_satbox_refuses_variables_that_it_does_not_expect(words: list[str]) 
     assert done.returncode == 2 and "the variable LD_BIND_NOW" in done.stderr, done.stderr
 
 
-def test_t54_variables_are_bounded() -> None:
+def test_t59_variables_are_bounded() -> None:
     for texts in ([f"A{number}=" for number in range(901)], [f"A={'x' * (121 << 10)}"]):
         with pytest.raises(ConfigError) as refused:
             selection.environment(texts, [])
         assert "more than 900 variables" in refused.value.faults[0].reason
 
 
-def test_t54_the_spec_holds_variables_and_only_root_reads_it(tmp_path: Path) -> None:
+def test_t59_the_spec_holds_variables_and_only_root_reads_it(tmp_path: Path) -> None:
     Sandbox(variables={"PATH": "/x"}).argv(tmp_path / "spec", tmp_path)
     found = json.loads((tmp_path / "spec").read_text())
     assert (

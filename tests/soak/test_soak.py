@@ -27,6 +27,7 @@ def _no_state_left() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", ROUNDS)
+@pytest.mark.promise("P25")
 def test_a_round_leaves_nothing_and_loses_nothing(number: int, tmp_path: Path) -> None:
     played = Round(number, tmp_path)
     assert (played.command, played.blow) == ROUNDS[number]

@@ -73,6 +73,7 @@ def test_a_play_with_ansible_s_own_strategies_changes_nothing(
     )
 
 
+@pytest.mark.promise("P97")
 def test_a_second_run_changes_nothing(provisioned: Provisioned) -> None:
     changed = {name: recap.changed for name, recap in provisioned.play("site.yml").items()}
     assert changed == dict.fromkeys(changed, 0)
@@ -165,6 +166,7 @@ def test_t10_no_packet_of_the_lab_leaves_by_the_control_network(lab: VmLab) -> N
 # --- failures -------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P97")
 def test_a_missing_repository_is_reported_and_the_next_run_recovers(
     provisioned: Provisioned, lab: VmLab
 ) -> None:
@@ -173,13 +175,7 @@ def test_a_missing_repository_is_reported_and_the_next_run_recovers(
     away = ["-e", "base_apt_proxy=http://198.19.0.1:9"]
     with pytest.raises(RunError, match="proxy-st: "):
         provisioned.play(
-            "site.yml",
-            "--limit",
-            "proxy-st",
-            "--tags",
-            "always,base,pep",
-            "-e",
-            "base_apt_cache_valid_s=0",
+            *"site.yml --limit proxy-st --tags always,base,pep -e base_apt_cache_valid_s=0".split(),
             *away,
         )
     recap = provisioned.play("site.yml", "--limit", "proxy-st", "--tags", "always,base,pep")
@@ -200,6 +196,7 @@ def test_a_half_provisioned_emulator_is_found_by_verify_and_fixed(
 # --- the other emulator ---------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P98")
 def test_opensand_replaces_satlink_and_satlink_returns(
     provisioned: Provisioned, lab: VmLab, tmp_path: Path
 ) -> None:
@@ -242,6 +239,7 @@ def run_as_planned(lab: VmLab, scenario: str, settings: dict[str, str], runs: Pa
 
 
 @pytest.mark.timing
+@pytest.mark.promise("P98")
 def test_a_bulk_transfer_makes_a_run_folder_marked_with_its_lab(lab: VmLab, tmp_path: Path) -> None:
     outcome = run_as_planned(lab, "bulk_tcp", {"duration": "5"}, tmp_path)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason

@@ -6,8 +6,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::spec::Limits;
+use crate::sys;
 
 const PARENT: &str = "satlab";
+
+/// What all sandboxes may have together, with the files in memory of programs that have ended:
+/// three quarters of the host's.
+fn all_together() -> String {
+    (sys::host_memory() / 4 * 3).to_string()
+}
 
 /// The groups of one sandbox: one (version 2), one for each controller (version 1), or none.
 #[derive(Debug)]
@@ -115,6 +122,7 @@ fn second(mounts: &str, name: &str, limits: &Limits) -> io::Result<Groups> {
         fs::create_dir_all(folder)?;
         fs::write(folder.join("cgroup.subtree_control"), "+memory +pids")?;
     }
+    fs::write(parent.join("memory.max"), all_together())?;
     limited(fresh(&parent.join(name))?, limits)
 }
 
@@ -144,12 +152,21 @@ fn first(mounts: &str, name: &str, limits: &Limits) -> io::Result<Groups> {
         fresh(&parent.join(name))
     };
     let (memory, pids) = (make("memory")?, make("pids")?);
+    if let Some(parent) = memory.parent() {
+        let _ = fs::write(parent.join("memory.limit_in_bytes"), all_together()); // refused while more is in use
+    }
     fs::write(
         memory.join("memory.limit_in_bytes"),
         limits.memory_bytes.to_string(),
     )?;
     let _ = fs::write(
         memory.join("memory.memsw.limit_in_bytes"),
+        limits.memory_bytes.to_string(),
+    );
+    // Buffers of TCP and what UDP has received: version 1 counts them apart, and only in a group
+    // that has this limit when the socket is made. A kernel without it does not count them at all.
+    let _ = fs::write(
+        memory.join("memory.kmem.tcp.limit_in_bytes"),
         limits.memory_bytes.to_string(),
     );
     fs::write(pids.join("pids.max"), limits.processes.to_string())?;

@@ -16,13 +16,25 @@ use seccompiler::{
 
 /// Socket families that may be opened. Not `AF_VSOCK`, `AF_ALG`, `AF_XDP` and other rarely reviewed
 /// ones.
-const FAMILIES: [libc::c_int; 5] = [
+const FAMILIES: [libc::c_int; 4] = [
     libc::AF_UNIX,
     libc::AF_INET,
     libc::AF_INET6,
-    libc::AF_NETLINK,
     libc::AF_PACKET,
 ];
+/// Protocols of `AF_NETLINK`. Not `NETLINK_USERSOCK`: messages between its sockets are memory that
+/// no control group counts, and anybody may send them.
+const NETLINK: [libc::c_int; 6] = [
+    libc::NETLINK_ROUTE,
+    libc::NETLINK_SOCK_DIAG,
+    libc::NETLINK_XFRM,
+    libc::NETLINK_NETFILTER,
+    libc::NETLINK_KOBJECT_UEVENT,
+    libc::NETLINK_GENERIC,
+];
+/// Options of `SOL_PACKET` that make a ring: as many bytes as the program says, which no control
+/// group counts.
+const RINGS: [libc::c_int; 2] = [libc::PACKET_RX_RING, libc::PACKET_TX_RING];
 /// Flags of clone(2) that make namespaces.
 const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWUSER,
@@ -47,10 +59,11 @@ const REFUSED: [i64; 9] = [
 ];
 
 /// Compiles the filters. Both apply; the stricter answer wins, among errors that of the last.
+/// `packet_rings`: packet sockets may have rings.
 ///
 /// # Errors
 /// The library refuses the rules or this machine's architecture.
-pub fn compile() -> io::Result<[BpfProgram; 2]> {
+pub fn compile(packet_rings: bool) -> io::Result<[BpfProgram; 2]> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let allowed = SeccompFilter::new(
         rules_of_allowed().map_err(io::Error::other)?,
@@ -59,7 +72,7 @@ pub fn compile() -> io::Result<[BpfProgram; 2]> {
         arch,
     );
     let refused = SeccompFilter::new(
-        rules_of_refused().map_err(io::Error::other)?,
+        rules_of_refused(packet_rings).map_err(io::Error::other)?,
         SeccompAction::Allow,
         SeccompAction::Errno(libc::EPERM as u32),
         arch,
@@ -89,19 +102,33 @@ fn rules_of_allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::Ba
         .map(|&call| (call, Vec::new()))
         .collect();
     rules.extend(REFUSED.iter().map(|&call| (call, Vec::new())));
-    let family = |family: libc::c_int| {
-        let is =
-            SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family as u64)?;
-        SeccompRule::new(vec![is])
+    let family = |family: libc::c_int| SeccompRule::new(vec![equal(0, family)?]);
+    let netlink = |protocol: libc::c_int| {
+        SeccompRule::new(vec![equal(0, libc::AF_NETLINK)?, equal(2, protocol)?])
     };
+    let families = FAMILIES.into_iter().map(family);
     rules.insert(
         libc::SYS_socket,
-        FAMILIES.into_iter().map(family).collect::<Result<_, _>>()?,
+        families
+            .chain(NETLINK.into_iter().map(netlink))
+            .collect::<Result<_, _>>()?,
     );
     Ok(rules)
 }
 
-fn rules_of_refused() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+/// Whether an argument, of which the kernel takes 32 bits, has a value.
+fn equal(argument: u8, value: libc::c_int) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(
+        argument,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Eq,
+        value as u64,
+    )
+}
+
+fn rules_of_refused(
+    packet_rings: bool,
+) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED.iter().map(|&call| (call, Vec::new())).collect();
     let makes = |flag: libc::c_int| {
@@ -121,6 +148,15 @@ fn rules_of_refused() -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::Ba
             .map(makes)
             .collect::<Result<_, _>>()?,
     );
+    if !packet_rings {
+        let ring = |option: libc::c_int| {
+            SeccompRule::new(vec![equal(1, libc::SOL_PACKET)?, equal(2, option)?])
+        };
+        rules.insert(
+            libc::SYS_setsockopt,
+            RINGS.into_iter().map(ring).collect::<Result<_, _>>()?,
+        );
+    }
     Ok(rules)
 }
 
@@ -181,7 +217,12 @@ mod tests {
 
     #[test]
     fn filters_compile() {
-        assert!(compile().unwrap().iter().all(|program| !program.is_empty()));
+        assert!(
+            compile(false)
+                .unwrap()
+                .iter()
+                .all(|program| !program.is_empty())
+        );
     }
 
     #[test]

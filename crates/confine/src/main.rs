@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ mod namespaces;
 mod output;
 mod program;
 mod root;
+mod sockets;
 mod spec;
 mod sys;
 mod usage;
@@ -86,7 +88,7 @@ fn enforces() -> io::Result<ExitCode> {
     let found = serde_json::json!({
         "memory": by,
         "processes": by,
-        "disk": "watch",
+        "disk": "file system",
         "capabilities": if has_users { "user namespace" } else { "not granted" },
     });
     writeln!(io::stdout(), "{found}")?;
@@ -211,19 +213,21 @@ fn first(spec: &Spec, argv: Vec<String>, groups: &Groups) -> io::Result<Report> 
     let prepared = Prepared {
         argv,
         user_namespace,
-        filters: filter::compile()?,
+        filters: filter::compile(spec.packet_rings)?,
     };
     root::build(spec)?;
     let (read, write) = sys::pipe()?;
+    let (ours, theirs) = UnixStream::pair()?;
     match sys::fork()? {
         Fork::Child => {
-            drop(read);
-            program::become_it(spec, &prepared, groups, &write);
+            drop((read, ours));
+            program::become_it(spec, &prepared, groups, &write, &theirs);
             std::process::exit(126);
         }
         Fork::Parent(program) => {
-            drop(write);
-            Ok(watch::until_end(spec, groups, program, Output::new(read)?))
+            drop((write, theirs));
+            let output = Output::new(read)?;
+            Ok(watch::until_end(spec, groups, program, output, &ours))
         }
     }
 }

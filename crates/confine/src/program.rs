@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -11,7 +12,7 @@ use seccompiler::BpfProgram;
 
 use crate::cgroup::Groups;
 use crate::spec::Spec;
-use crate::{filter, sys};
+use crate::{filter, sockets, sys};
 
 /// Processes of the user, who may have several sandboxes, as a multiple of those in one.
 const SANDBOXES: u64 = 4;
@@ -30,9 +31,17 @@ pub struct Prepared {
 }
 
 /// Becomes the program. Returns only with an error.
-pub fn become_it(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) -> io::Error {
+pub fn become_it(
+    spec: &Spec,
+    prepared: &Prepared,
+    groups: &Groups,
+    output: &OwnedFd,
+    first: &UnixStream,
+) -> io::Error {
     let name = &prepared.argv[0];
     let ready = confine(spec, prepared, groups, output)
+        .and_then(|()| sockets::ask(first))
+        .and_then(|()| filter::apply(&prepared.filters))
         .and_then(|()| if spec.held { await_release() } else { Ok(()) });
     let error = match ready {
         Ok(()) => Command::new(name)
@@ -62,7 +71,7 @@ fn confine(spec: &Spec, prepared: &Prepared, groups: &Groups, output: &OwnedFd) 
     for number in [libc::SIGTERM, libc::SIGPIPE, libc::SIGXFSZ] {
         sys::default_signal(number);
     }
-    filter::apply(&prepared.filters)
+    Ok(())
 }
 
 /// Says that all is ready and waits for the caller's word; the program itself has no standard

@@ -2,14 +2,15 @@
 //! The root that a program finds: programs read-only, what the spec shows, everything else new and
 //! small.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::spec::Spec;
+use crate::spec::{Limits, Spec};
 use crate::sys;
 
 /// Folders of a host's root that hold programs; the others hold people's and services' data.
@@ -21,6 +22,9 @@ const OWN_PLACES: [&str; 5] = ["proc", "sys", "dev", "tmp", "run"];
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 /// `/dev/shm`, bytes.
 const SHARED_MEMORY: u64 = 256 << 20;
+
+/// A file system in memory has whole pages.
+const PAGE: u64 = 4096;
 
 /// A host path that is held open while the root is made, as it may lie below it.
 struct Held {
@@ -36,6 +40,7 @@ struct Held {
 pub fn build(spec: &Spec) -> io::Result<()> {
     sys::make_private()?;
     let held = hold(spec)?;
+    check_sizes(&held, &spec.limits)?;
     let root = &spec.root;
     scratch(root, "mode=0755,size=4m")?;
     std::env::set_current_dir(root)?;
@@ -113,6 +118,31 @@ fn open_source(path: &Path) -> io::Result<File> {
         ),
         _ => named(path, &error),
     })
+}
+
+/// Refuses writable folders on file systems that together hold more than the limits: then the
+/// kernel keeps these, also for unlinked files that no descriptor shows. A single file has
+/// `RLIMIT_FSIZE`.
+fn check_sizes(held: &[Held], limits: &Limits) -> io::Result<()> {
+    let mut sizes = BTreeMap::new();
+    let mut last = Path::new("/");
+    for each in held.iter().filter(|each| each.writable) {
+        let found = each.file.metadata()?;
+        if found.is_dir() {
+            sizes.insert(found.dev(), sys::file_system_size(&each.file)?);
+            last = &each.target;
+        }
+    }
+    let (bytes, files) = sizes.values().fold((0_u64, 0_u64), |(bytes, files), more| {
+        (bytes.saturating_add(more.0), files.saturating_add(more.1))
+    });
+    if bytes > limits.disk_bytes.saturating_add(PAGE * sizes.len() as u64) || files > limits.files {
+        let why = format!(
+            "may be written, and its file system holds {bytes} bytes and {files} files: more than the limits"
+        );
+        return Err(named(last, &io::Error::other(why)));
+    }
+    Ok(())
 }
 
 fn scratch(folder: &Path, options: &str) -> io::Result<()> {

@@ -66,6 +66,9 @@ pub struct Spec {
     /// The program is started only when the caller, whose socket is standard input, sends a byte.
     #[serde(default)]
     pub held: bool,
+    /// Packet sockets may have rings, which are memory that nothing limits.
+    #[serde(default)]
+    pub packet_rings: bool,
     /// What the program may use.
     pub limits: Limits,
 }

@@ -77,7 +77,10 @@ pub fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
 }
 
 /// Waits until one of them can be read, SIGTERM comes, or `longest` is over; `None`: no end.
-pub fn readable(fds: [Option<&OwnedFd>; 2], longest: Option<Duration>) -> bool {
+pub fn readable<const N: usize>(
+    fds: [Option<&OwnedFd>; N],
+    longest: Option<Duration>,
+) -> [bool; N] {
     let mut polls = fds.map(|fd| libc::pollfd {
         fd: fd.map_or(-1, AsRawFd::as_raw_fd), // poll(2): negative ones are left out
         events: libc::POLLIN,
@@ -90,12 +93,126 @@ pub fn readable(fds: [Option<&OwnedFd>; 2], longest: Option<Duration>) -> bool {
     let longest = longest
         .as_ref()
         .map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: two entries; while it waits, no signal is blocked.
+    // SAFETY: N entries; while it waits, no signal is blocked.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
-        libc::ppoll(polls.as_mut_ptr(), 2, longest, &raw const none) > 0
+        libc::ppoll(
+            polls.as_mut_ptr(),
+            N as libc::nfds_t,
+            longest,
+            &raw const none,
+        );
     }
+    polls.map(|poll| poll.revents & libc::POLLIN != 0)
+}
+
+/// A call of socket(2) that waits for an answer.
+pub struct SocketCall {
+    id: u64,
+    /// Address family.
+    pub family: libc::c_int,
+    /// Type, without flags.
+    pub kind: libc::c_int,
+    /// Protocol.
+    pub protocol: libc::c_int,
+}
+
+/// Lets calls of socket(2) of this process and its descendants, but for `AF_UNIX`, wait for who
+/// holds the handle returned; `no_new_privs` must be set.
+pub fn ask_for_sockets() -> io::Result<OwnedFd> {
+    /// Offsets in `struct seccomp_data`: number of the call; low half of the first argument.
+    const NUMBER: u32 = 0;
+    const FAMILY: u32 = if cfg!(target_endian = "little") {
+        16
+    } else {
+        20
+    };
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const ANSWER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut steps = [
+        step(LOAD, 0, 0, NUMBER),
+        step(IS, 0, 3, libc::SYS_socket as u32),
+        step(LOAD, 0, 0, FAMILY),
+        step(IS, 1, 0, libc::AF_UNIX as u32),
+        step(ANSWER, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
+        step(ANSWER, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: steps.len() as u16,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: the program and its steps live through the call; the descriptor is new.
+    unsafe {
+        let handle = check(libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const program,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(handle as RawFd))
+    }
+}
+
+/// A descriptor of another process.
+pub fn fetch(process: &OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the descriptor is new.
+    unsafe {
+        let fd = check(libc::syscall(
+            libc::SYS_pidfd_getfd,
+            process.as_raw_fd(),
+            number,
+            0,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// The next call that waits; `None`: its process has ended.
+pub fn next_socket_call(handle: &OwnedFd) -> Option<SocketCall> {
+    // SAFETY: the kernel wants an all-zero struct, and fills it in.
+    let call = unsafe {
+        let mut call: libc::seccomp_notif = std::mem::zeroed();
+        let result = libc::ioctl(
+            handle.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_RECV,
+            &raw mut call,
+        );
+        check(libc::c_long::from(result)).ok()?;
+        call
+    };
+    let [family, kind, protocol, ..] = call.data.args.map(|word| word as libc::c_int);
+    Some(SocketCall {
+        id: call.id,
+        family,
+        kind: kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK),
+        protocol,
+    })
+}
+
+/// Lets a call go on, or fail with an error other than 0. Its process may have ended.
+pub fn answer_socket_call(handle: &OwnedFd, call: &SocketCall, error: libc::c_int) {
+    let flags = if error == 0 {
+        libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32
+    } else {
+        0
+    };
+    let answer = libc::seccomp_notif_resp {
+        id: call.id,
+        val: 0,
+        error: -error,
+        flags,
+    };
+    // SAFETY: one struct that lives through the call.
+    unsafe {
+        libc::ioctl(
+            handle.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_SEND,
+            &raw const answer,
+        )
+    };
 }
 
 /// `pidfd_open(2)`: can be read when the process has ended.
@@ -367,6 +484,27 @@ pub fn is_full(folder: &Path) -> [bool; 2] {
         (found, result)
     };
     [found.f_bavail, found.f_favail].map(|left| result == 0 && left == 0)
+}
+
+/// Memory of the host, bytes.
+pub fn host_memory() -> u64 {
+    // SAFETY: numbers only.
+    let [pages, page] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE]
+        .map(|name| u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0));
+    pages * page
+}
+
+/// Bytes and inodes of the file system that an open file is on.
+pub fn file_system_size(file: &File) -> io::Result<(u64, u64)> {
+    // SAFETY: an all-zero statvfs is valid, and is filled in.
+    unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        check(libc::c_long::from(libc::fstatvfs(
+            file.as_raw_fd(),
+            &raw mut found,
+        )))?;
+        Ok((found.f_blocks.saturating_mul(found.f_frsize), found.f_files))
+    }
 }
 
 /// Opens an absolute path, itself (`O_PATH`), that leads over no symbolic link and is none.

@@ -19,9 +19,6 @@ pub struct Usage {
 }
 
 const PAGE: u64 = 4096;
-/// Folders in folders; each name has at most 255 bytes, and a path of 4096 bytes or more cannot be
-/// opened.
-const DEEPEST: u32 = 12;
 
 fn processes() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -90,42 +87,6 @@ pub fn started() -> u64 {
         .unwrap_or(0)
 }
 
-/// Bytes on disk and number of entries below `folders`, counted until one of them exceeds its
-/// limit.
-///
-/// Unlinked files that a process still holds open count as well. `u64::MAX` bytes: folders are
-/// nested deeper than `DEEPEST`, and what is below them is not counted.
-pub fn disk(folders: &[PathBuf], most_bytes: u64, most_files: u64) -> (u64, u64) {
-    let (mut bytes, mut files) = (0, 0);
-    let mut waiting: Vec<(PathBuf, u32)> =
-        folders.iter().map(|folder| (folder.clone(), 0)).collect();
-    while let Some((folder, depth)) = waiting.pop() {
-        if depth > DEEPEST {
-            return (u64::MAX, files);
-        }
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            files += 1;
-            let Ok(found) = entry.metadata() else {
-                continue;
-            };
-            bytes += found.blocks() * 512;
-            if found.is_dir() {
-                waiting.push((entry.path(), depth + 1));
-            }
-            if bytes > most_bytes || files > most_files {
-                return (bytes, files);
-            }
-        }
-    }
-    (bytes + unlinked_bytes(folders), files)
-}
-
-/// Bytes of open files without a name on the file systems of `folders`.
-fn unlinked_bytes(folders: &[PathBuf]) -> u64 {
-    let devices = devices(folders);
-    nameless_bytes(|device| devices.contains(&device))
-}
-
 /// Bytes of open files without a name that are on none of the file systems of `folders`:
 /// `memfd_create(2)`.
 pub fn memory_files(folders: &[PathBuf]) -> u64 {
@@ -157,17 +118,6 @@ fn nameless_bytes(is_on: impl Fn(u64) -> bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn entries_of_every_kind_count() {
-        let folder = std::env::temp_dir().join(format!("satbox-usage-{}", std::process::id()));
-        fs::create_dir_all(folder.join("a/b")).unwrap();
-        fs::write(folder.join("a/file"), vec![1; 10_000]).unwrap();
-        let (bytes, files) = disk(std::slice::from_ref(&folder), u64::MAX, u64::MAX);
-        assert!(files == 3 && bytes >= 10_000, "{bytes} {files}");
-        assert_eq!(disk(std::slice::from_ref(&folder), u64::MAX, 1).1, 2);
-        fs::remove_dir_all(folder).unwrap();
-    }
 
     #[test]
     fn a_process_name_may_hold_any_bytes() {

@@ -2,13 +2,14 @@
 //! Watches a program until it ends: by itself, by a limit, or because somebody asks.
 
 use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cgroup::Groups;
 use crate::output::Output;
 use crate::spec::{Limits, Report, Spec};
-use crate::{sys, usage};
+use crate::{sockets, sys, usage};
 
 /// Between two looks at the program's processes.
 const TICK: Duration = Duration::from_millis(50);
@@ -19,10 +20,6 @@ const LOOKS: u32 = 40;
 const LONGEST_TICK: Duration = Duration::from_millis(500);
 /// Processes started in a tick: a shell script's.
 const MOST_FORKS: u64 = 64;
-/// Between two looks at what was written: at least this long, and this many times as long as a look
-/// takes.
-const DISK_EVERY: Duration = Duration::from_millis(200);
-const DISK_SHARE: u32 = 20;
 
 /// Who has had SIGTERM.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,16 +48,27 @@ struct Watch<'a> {
     /// Usage of processes is sampled where the kernel does not limit it, and where a report wants
     /// it.
     samples: bool,
-    next_disk: Duration,
 }
 
 /// Waits for the end of `program`, ends everything else in this PID namespace, and returns how it
 /// went.
-pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output: Output) -> Report {
+///
+/// `from_program`: where its process says how to hear of sockets.
+pub fn until_end(
+    spec: &Spec,
+    groups: &Groups,
+    program: libc::pid_t,
+    mut output: Output,
+    from_program: &UnixStream,
+) -> Report {
+    let pidfd = sys::pidfd(program).ok();
+    let socket_requests = pidfd
+        .as_ref()
+        .and_then(|pidfd| sockets::fetch(from_program, pidfd));
     let writable = spec
         .mounts
         .iter()
-        .filter(|mount| mount.writable)
+        .filter(|mount| mount.writable && mount.target.is_dir())
         .map(|mount| mount.target.clone());
     let mut watch = Watch {
         limits: &spec.limits,
@@ -75,18 +83,21 @@ pub fn until_end(spec: &Spec, groups: &Groups, program: libc::pid_t, mut output:
         peak_bytes: 0,
         started: usage::started(),
         samples: !groups.are_limits() || spec.report.is_some(),
-        next_disk: DISK_EVERY,
     };
+    let most_sockets = sockets::most(spec.limits.memory_bytes);
     let mut log = io::stdout();
     let (mut status, mut why) = (None, String::new());
     let mut is_output_open = true;
-    let pidfd = sys::pidfd(program).ok();
     while status.is_none() && why.is_empty() {
         let next = watch.looked + watch.tick();
         while watch.began.elapsed() < next && status.is_none() && !watch.is_sigterm_new() {
             let left = next.saturating_sub(watch.began.elapsed());
             let text = is_output_open.then_some(output.handle());
-            sys::readable([text, pidfd.as_ref()], Some(left));
+            let waiting = [text, pidfd.as_ref(), socket_requests.as_ref()];
+            let [_, _, has_request] = sys::readable(waiting, Some(left));
+            if let Some(handle) = socket_requests.as_ref().filter(|_| has_request) {
+                sockets::answer(handle, most_sockets);
+            }
             is_output_open = is_output_open && output.relay(&mut log);
             status = watch.reap();
         }
@@ -146,14 +157,7 @@ impl Watch<'_> {
         if memory || more_memory {
             return self.memory();
         }
-        if self.began.elapsed() < self.next_disk {
-            return String::new();
-        }
-        let before = Instant::now();
-        let why = self.disk();
-        let took = before.elapsed();
-        self.next_disk = self.began.elapsed() + DISK_EVERY.max(DISK_SHARE * took);
-        why
+        self.disk()
     }
 
     /// Whether the processes together exceed the limits of memory and processes, by a look at each,
@@ -230,18 +234,20 @@ impl Watch<'_> {
         )
     }
 
+    /// Says that a file system which the program may write is full. Its size is the limit, which
+    /// the kernel keeps.
     fn disk(&self) -> String {
-        let (bytes, files) = usage::disk(&self.writable, self.limits.disk_bytes, self.limits.files);
-        let [no_bytes, no_files] = sys::is_full(Path::new("/tmp"));
-        if bytes == u64::MAX {
-            "its folders are nested too deeply".to_owned()
-        } else if no_bytes || bytes >= self.limits.disk_bytes {
-            format!("it wrote {} MiB or more", self.limits.disk_bytes >> 20)
-        } else if no_files || files > self.limits.files {
-            format!("it made more than {} files", self.limits.files)
-        } else {
-            String::new()
+        let own = std::iter::once(Path::new("/tmp"));
+        let folders = own.chain(self.writable.iter().map(PathBuf::as_path));
+        for [no_bytes, no_files] in folders.map(sys::is_full) {
+            if no_bytes {
+                return format!("it wrote {} MiB or more", self.limits.disk_bytes >> 20);
+            }
+            if no_files {
+                return format!("it made more than {} files", self.limits.files);
+            }
         }
+        String::new()
     }
 
     fn report(self, status: i32, mut why: String) -> Report {

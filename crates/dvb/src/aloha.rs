@@ -129,6 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
+    // promise: P12
     fn p323_what_is_alone_in_a_slot_is_decoded() {
         let frame = [vec![0], vec![1], vec![1], vec![2], vec![]];
         let expected = [Some(0), None, None, Some(2), None];
@@ -139,6 +140,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P12
     fn p323_a_replica_is_enough_and_the_first_one_counts() {
         let frame = [vec![3, 1], vec![1, 2], vec![2, 1]];
         let expected = [Some(3), None, None];
@@ -148,6 +150,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P12
     fn p324_decoded_bursts_are_taken_out_of_their_slots() {
         // 0 is alone in slot 0; without it 1 is alone in slot 1, and then 2 in slot 2.
         let frame = [vec![0, 1], vec![1, 2], vec![2, 3], vec![3, 4], vec![3, 4]];

@@ -75,6 +75,7 @@ fn ids_outside_the_table_and_unknown_combinations_are_none() {
 }
 
 #[test]
+// promise: P1
 fn short_frames_follow_the_slots_of_the_standard() {
     // 90, 60, 45 and 36 slots of 90 symbols, a header slot, and 5, 3, 2 and 2 pilot blocks of 36
     // symbols.

@@ -57,6 +57,7 @@ fn packets(flow: &[Sample]) -> Vec<Vec<u8>> {
 }
 
 #[test]
+// promise: P6
 fn mixed_flows_come_apart_as_they_were() {
     let mut random = Pcg64::seed_from_u64(4);
     for _ in 0..200 {

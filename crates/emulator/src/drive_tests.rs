@@ -307,6 +307,7 @@ fn every_ms(stop_at: Nanos) -> Fake {
 }
 
 #[test]
+// promise: P7
 fn changes_act_at_their_time_whatever_order_they_came_in() {
     let changes = vec![
         change(9 * MS, Change::Delay(30 * MS)),

@@ -133,6 +133,7 @@ impl Run {
 }
 
 #[test]
+// promise: P22
 fn p363_packets_have_the_delay_of_the_gateway_from_the_change_on() {
     let lab = lab();
     let changes = made(&lab.0, &lab.1, &to_gateway(6, "keep", Some(1))).unwrap();

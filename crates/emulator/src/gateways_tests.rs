@@ -62,6 +62,7 @@ fn test_t51_packets_go_by_the_gateway_of_their_spot_whatever_their_addresses() {
 }
 
 #[test]
+// promise: P21
 fn p344_spots_have_carriers_of_their_own() {
     let (config, profile) = of_spots(json!([{"netns": "/run/netns/gw-2", "tun": "sat0", "id": 6}]));
     let [mut forward, _] = served(&config, &profile).unwrap();

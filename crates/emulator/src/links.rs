@@ -311,6 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
+    // promise: P16
     fn p199_the_forward_link_has_the_gateway_s_classes_where_its_frames_have_tags() {
         let value = crate::testing::example("geo");
         let mut config = crate::config::parse_alone(&value.to_string()).unwrap();

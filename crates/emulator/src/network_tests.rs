@@ -171,6 +171,7 @@ fn packet_for(terminal: usize) -> Vec<u8> {
 }
 
 #[test]
+// promise: P15
 fn p189_packets_of_equal_terminals_find_their_terminal_and_get_equal_parts() {
     let (config, profile) = of_count("geo", 3);
     let [mut forward, mut back] = served(&config, &profile).unwrap();
@@ -283,6 +284,7 @@ fn own(name: &str, ids: &[u8]) -> (Config, Profile) {
 }
 
 #[test]
+// promise: P18
 fn p196_each_terminal_has_the_links_of_its_own_profile() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     assert_eq!(check(&config, &profile), [""; 0]);
@@ -346,6 +348,7 @@ fn p196_terminals_of_a_profile_are_all_named_and_have_one_delay_in_a_group() {
 }
 
 #[test]
+// promise: P17
 fn p197_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     let [mut forward, mut back] = served(&config, &profile).unwrap();
@@ -431,6 +434,7 @@ fn longest_delay(served: &mut Bearer, offer: impl Fn(Nanos, &mut Bearer)) -> Nan
 }
 
 #[test]
+// promise: P17
 fn p289_a_terminal_that_is_flooded_or_in_any_fade_does_not_delay_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for (direction, allowed) in [(0, 10 * MS), (1, 53 * MS)] {
@@ -493,6 +497,7 @@ fn p289_packets_of_any_content_for_a_terminal_do_not_delay_another() {
 }
 
 #[test]
+// promise: P15
 fn p290_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
     let (config, profile) = of_count("geo", 4);
     let [mut forward, _] = served(&config, &profile).unwrap();
@@ -529,6 +534,7 @@ fn p290_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
 }
 
 #[test]
+// promise: P17
 fn p198_every_packet_of_every_terminal_is_accounted_for_and_none_reaches_another() {
     let (config, profile) = own("geo-terminals", &[4, 5]);
     for seed in 1..6 {

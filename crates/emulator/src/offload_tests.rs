@@ -146,6 +146,7 @@ pub(crate) fn cut(header: &Header, packet: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
+// promise: P6
 fn segments_are_the_packets_that_the_kernel_would_have_made() {
     let mut random = Pcg64::seed_from_u64(1);
     for _ in 0..300 {

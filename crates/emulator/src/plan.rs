@@ -425,6 +425,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P4
     fn geo_and_leo_have_the_figures_of_the_frame_arithmetic() {
         for (name, delay_ms, frames) in [("geo", 250.0, 580.0), ("leo", 16.0, 112.0)] {
             let plan = planned(name, |_| {});

@@ -33,6 +33,7 @@ fn constant_profiles_do_not_vary() {
 }
 
 #[test]
+// promise: P9
 fn attenuation_changes_with_its_steps_and_holds_its_end() {
     let profile = profile(|it| {
         let fade = series("1 0\n3 0\n5 10", false);
@@ -56,6 +57,7 @@ fn attenuation_changes_with_its_steps_and_holds_its_end() {
 }
 
 #[test]
+// promise: P9
 fn files_of_a_profile_folder_are_followed_with_and_without_loop() {
     let dir = std::env::temp_dir().join(format!("emulator-variation-{}", std::process::id()));
     let geo = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../opensand-profiles/geo");

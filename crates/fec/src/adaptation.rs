@@ -188,6 +188,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P72
     fn silence_leaves_at_least_the_blind_rung_and_no_traffic_keeps_the_rung() {
         let mut adaptation = Adaptation::new();
         adaptation.timeout(100 * S);

@@ -76,6 +76,7 @@ mod tests {
     ];
 
     #[test]
+    // promise: P70
     fn values_are_those_of_rfc_8682() {
         let mut generator = TinyMt32::new(1);
         assert_eq!(SEED_1.map(|_| generator.next_u32()), SEED_1);

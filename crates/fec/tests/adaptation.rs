@@ -80,6 +80,7 @@ fn shares(protection: Protection, model: Option<&LossModel>) -> [f64; 2] {
 /// that repairs as much is not less redundant by more than the time before the first report and the
 /// calm before each step down.
 #[test]
+// promise: P72
 fn it_repairs_as_much_as_the_code_that_is_enough_and_costs_no_more() {
     for (name, model, enough) in [
         ("none", None, 50),
@@ -115,6 +116,7 @@ proptest! {
     /// burst; once they end, the sender is back at the least redundant code after the period of a
     /// report and the calm. The rung repairs the burst.
     #[test]
+    // promise: P72
     fn it_follows_a_change_of_the_losses(burst in 1..40_u64, period in 300..600_u64, from in 12_000..14_000_u64) {
         let mut run = Loop::new(Protection::Adaptive);
         while run.number < from {

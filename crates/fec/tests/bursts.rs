@@ -83,6 +83,7 @@ fn unrepaired(code: Option<Code>, model: &LossModel, seed: u64) -> f64 {
 /// In percent, within 0.3 points of an ideal decoder: elimination over the whole stream with random
 /// coefficients, another implementation, 100,000 packets.
 #[test]
+// promise: P70
 fn unrepaired_share_is_that_of_an_ideal_decoder() {
     let steps = [0, 10, 5, 2];
     for (name, model, expected) in [

@@ -20,6 +20,7 @@ proptest! {
     /// Each packet comes out at most once and as it was; none is counted twice; in order it stays
     /// in order.
     #[test]
+    // promise: P70
     fn packets_come_out_once_and_whole(
         code in codes(), lost in prop::collection::vec(any::<bool>(), 1..200), is_in_order: bool, spare in 0..4_u64,
     ) {
@@ -114,6 +115,7 @@ fn corpus_is_taken_without_panic() {
 }
 
 #[test]
+// promise: P71
 fn memory_and_equations_are_bounded_whatever_is_lost() {
     let code = code(2, 100);
     let mut encoder = Encoder::new(Some(code), u32::MAX - 500);

@@ -297,6 +297,7 @@ mod tests {
     };
 
     #[test]
+    // promise: P12
     fn p326_slots_lie_in_their_superframe_and_do_not_overlap() {
         let frame = SaFrame::new(&carrier(12), &ACCESS).unwrap();
         assert_eq!((frame.length, frame.slots), (79_500_000, 3 * 49));

@@ -44,6 +44,7 @@ fn modcod(link: &Link) -> u8 {
 }
 
 #[test]
+// promise: P8
 fn a_report_acts_one_round_trip_and_a_superframe_after_the_measurement() {
     // 16.0 dB: 32APSK 8/9 (15.69 dB), and 10 dB less: QPSK 5/6 (5.18 dB) or rather 8PSK 3/5 (5.50
     // dB).
@@ -259,6 +260,7 @@ fn saturated(acm: Acm, seconds: u64, attenuation_db: impl Fn(f64) -> f64) -> Vec
 }
 
 #[test]
+// promise: P8
 fn the_rate_follows_the_threshold_table_down_a_ramp_and_up_again_without_loss() {
     // 0.5 dB/s from 18 dB to -2 dB and back, seen up to 1.53 s late: 0.77 dB, below the margin.
     let margin_db = 1.0;
@@ -366,6 +368,7 @@ fn returning(es_n0_db: f64) -> LinkConfig {
 }
 
 #[test]
+// promise: P8
 fn the_waveform_follows_the_gateway_s_c_n_with_a_plan() {
     let mut link = Link::new(returning(17.0)).unwrap();
     link.set(S + 1, &Change::Attenuation(10.0)).unwrap();

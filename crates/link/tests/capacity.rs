@@ -63,6 +63,7 @@ fn forward_ratio(
 }
 
 #[test]
+// promise: P1
 fn capacity_at_all_28_modcods_is_symbol_rate_times_efficiency_less_encapsulation() {
     use FrameSize::{Normal, Short};
     let framings = [

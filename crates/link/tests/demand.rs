@@ -17,6 +17,7 @@ use link::{
 };
 
 #[test]
+// promise: P10
 fn first_packet_on_demand_takes_what_the_model_says() {
     for (access, agreement) in [(Access::Rbdc, RBDC), (Access::Vbdc, VBDC)] {
         for one_way in [250, 16] {
@@ -123,6 +124,7 @@ fn stream(config: LinkConfig, bytes: usize, every: Nanos) -> Counters {
 /// The golden table of issue 3: acknowledgements of 52 bytes for 20 Mbit/s of 1500-byte packets, of
 /// every second, fourth, tenth and hundredth packet; free bursts per superframe of 791.
 #[test]
+// promise: P11
 fn fewer_acknowledgements_leave_more_slots_free() {
     let golden = [
         (Access::Rbdc, RBDC, [784.6, 787.8, 789.7, 790.7]),

@@ -30,6 +30,7 @@ fn losing(
 }
 
 #[test]
+// promise: P10
 fn a_lost_request_costs_a_request_period() {
     for (access, agreement) in [(Access::Rbdc, RBDC), (Access::Vbdc, VBDC)] {
         // The request of 4 s, a burst of 33.5 us, is lost; that of 5 s comes through.

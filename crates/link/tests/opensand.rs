@@ -116,6 +116,7 @@ fn udp(config: &LinkConfig, mbps: f64) -> (f64, f64) {
 /// Measured in comparison with 8.2.0: 25.67 Mbit/s with MODCOD 26 at 10 Mbaud, offered as in
 /// calibration; 16.9 to 18.1 of 20 Mbit/s with QPSK 1/4 at 40 Mbaud.
 #[test]
+// promise: P56
 fn defects_lose_what_opensand_lost() {
     let (acm, _) = udp(&defective(10_000_000, 26, true), 44.5 * 1.1);
     assert!((acm / 25.67 - 1.0).abs() < 0.05, "{acm}");

@@ -211,6 +211,7 @@ proptest! {
 }
 
 #[test]
+// promise: P5
 fn packet_losses_hold_the_ratio_within_three_sigma() {
     const PACKETS: u64 = 100_000;
     for carrier in [

@@ -85,6 +85,7 @@ fn throughput(load: f64, replicas: usize, receiver: Receiver) -> f64 {
 }
 
 #[test]
+// promise: P12
 fn p323_slotted_aloha_has_the_throughput_of_its_formula() {
     for load in [0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0] {
         let expected = load * f64::exp(-load);
@@ -99,6 +100,7 @@ fn p323_slotted_aloha_has_the_throughput_of_its_formula() {
 }
 
 #[test]
+// promise: P12
 fn p324_two_replicas_with_cancelling_carry_more_than_slotted_aloha() {
     for load in [0.2, 0.3, 0.4, 0.5, 0.6] {
         let aloha = throughput(load, 1, Receiver::Diversity);

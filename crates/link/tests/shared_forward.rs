@@ -130,6 +130,7 @@ fn one_terminal_of_a_carrier_is_a_link() {
 }
 
 #[test]
+// promise: P15
 fn p182_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
     for count in [2, 3, 16] {
         let config = terminal(0, 20);
@@ -152,6 +153,7 @@ fn p182_equal_terminals_get_equal_parts_of_all_that_the_carrier_holds() {
 }
 
 #[test]
+// promise: P16
 fn p183_weights_divide_a_class() {
     let weighted: Vec<_> = (0..3)
         .map(|index| (terminal(index, 20), u32::from(index) + 1))

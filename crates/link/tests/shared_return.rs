@@ -241,6 +241,7 @@ proptest! {
 
     /// No two bursts at the same time, no more than the carrier holds, every byte accounted for.
     #[test]
+    // promise: P15
     fn p185_no_slot_is_granted_twice(
         plans in proptest::collection::vec(agreements(), 1..24),
         fca_kbps in 0..3000_u32,

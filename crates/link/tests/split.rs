@@ -102,6 +102,7 @@ fn run(split: &mut Split, until: Nanos, mut drops: impl FnMut() -> bool) -> Vec<
 }
 
 #[test]
+// promise: P13
 fn three_parts_release_when_one_link_does() {
     for is_forward in [true, false] {
         let mut whole = Link::new(config(is_forward)).unwrap();
@@ -264,6 +265,7 @@ fn plan(datagram: &[u8]) -> Change {
 }
 
 #[test]
+// promise: P13
 fn slots_on_demand_come_to_a_terminal_in_another_process() {
     let mut whole = Link::new(on_demand()).unwrap();
     let mut split = Split::new(&on_demand());

@@ -15,6 +15,7 @@ fn dues(released: &[Release]) -> Vec<u64> {
 }
 
 #[test]
+// promise: P3
 fn forward_frames_open_on_the_grid_and_release_at_their_end() {
     // QPSK 1/4 at 40 Mbaud: a frame each 812.25 us.
     let config = config(forward(40_000_000, 1));
@@ -62,6 +63,7 @@ fn forward_grid_does_not_drift_at_an_odd_symbol_rate() {
 }
 
 #[test]
+// promise: P88
 fn a_line_sends_packet_after_packet_at_its_rate() {
     // 10 Mbit/s: 1500 bytes take 1.2 ms; the third packet finds the line free.
     let carrier = Carrier::line(10_000_000);

@@ -255,6 +255,7 @@ const SECOND: (&str, &str) = (
 );
 
 #[test]
+// promise: P8
 fn p307_an_scpc_carrier_is_read_with_the_modcods_of_dvb_s2() {
     let profile = load_edited(&SCPC).unwrap_or_else(|faults| panic!("{faults}"));
     let back = &profile.return_link;

@@ -241,6 +241,7 @@ fn several_carriers_of_one_group_are_refused_and_rates_of_each_group_are_summed(
 }
 
 #[test]
+// promise: P21
 fn p342_a_terminal_sees_the_gateway_and_carriers_of_its_spot() {
     let profile = profile::load(&shipped("geo-spots")).unwrap_or_else(|it| panic!("{it}"));
     let gateways: Vec<_> = profile.gateways.iter().map(|it| it.host.id).collect();

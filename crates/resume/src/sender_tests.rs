@@ -98,6 +98,7 @@ impl Path {
 }
 
 #[test]
+// promise: P73
 fn example_of_a_jump_that_is_validated() {
     let mut path = Path::at_the_jump();
     assert_eq!(
@@ -342,6 +343,7 @@ impl Path {
 
 proptest! {
     #[test]
+    // promise: P73
     fn before_confirmation_no_more_than_ordinary_slow_start(steps in steps(), saved in 10..5000_u64) {
         let mut path = Path::new(saved);
         let mut sent_before_any_ack = 0;

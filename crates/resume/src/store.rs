@@ -213,6 +213,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P73
     fn a_set_is_used_by_one_connection_at_a_time() {
         let mut store = store();
         let saved = store.take(key(2), 1010.0).unwrap();
@@ -228,6 +229,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P73
     fn other_paths_old_sets_and_sets_of_the_future_are_not_used() {
         assert_eq!(store().take(key(3), 1010.0), None);
         let turned = PathKey {

@@ -102,6 +102,7 @@ fn connected(control: Control) -> Wire {
 }
 
 #[test]
+// promise: P72
 fn frames_of_the_longest_length_cross_in_both_directions() {
     let mut wire = connected(Control::Cubic);
     for side in 0..2 {

@@ -210,7 +210,7 @@ fn a_peer_that_sends_data_is_not_silent() {
 /// Of another version, of another MTU, of a session that does not know this one, and one with a
 /// number that was guessed.
 #[test]
-fn test_t54_forged_greetings_end_nothing_and_are_counted() {
+fn test_t62_forged_greetings_end_nothing_and_are_counted() {
     let (mut ends, mut wires) = ([end(1), end(2)], [Wires::default(), Wires::default()]);
     second(&mut ends, &mut wires, 0);
     for end in &mut ends {

@@ -155,6 +155,7 @@ fn with_terminals(value: &mut Value) {
 }
 
 #[test]
+// promise: P18
 fn p191_a_change_of_one_terminal_is_sent_and_shown_as_its_own() {
     let config = config(with_terminals);
     let state = state(&config);
@@ -270,6 +271,7 @@ fn timeline_starts_once_at_its_request() {
 }
 
 #[test]
+// promise: P14
 fn any_bytes_are_answered() {
     let config = config(|_| {});
     let state = state(&config);

@@ -245,6 +245,7 @@ fn queues() -> Vec<(usize, Snapshot)> {
 }
 
 #[test]
+// promise: P20
 fn p297_queues_have_their_times_and_fifos_their_names_in_the_schema_s_form() {
     let names = ["EF", "BE"].map(str::to_owned).to_vec();
     let mut out = Vec::new();
@@ -347,6 +348,7 @@ fn refused_packets_are_dropped_ones() {
 }
 
 #[test]
+// promise: P14
 fn full_disk_is_noted_once_and_the_rest_drained() {
     struct Full;
     impl Write for Full {

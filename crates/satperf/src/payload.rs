@@ -80,6 +80,7 @@ mod tests {
     }
 
     #[test]
+    // promise: P84
     fn every_misplaced_or_damaged_byte_shows() {
         let mut data = [0; 9_000];
         fill(0, 4_000, &mut data);

@@ -83,6 +83,7 @@ fn one_flow_fills_the_link() {
 }
 
 #[test]
+// promise: P74
 fn flows_of_one_kind_share_and_runs_are_equal_to_the_bit() {
     let flows: Vec<_> = (0..4)
         .map(|index| flow(&index.to_string(), "quinn", "cubic", 0.0))
@@ -152,6 +153,7 @@ fn cross_traffic_is_a_flow_and_takes_its_rate() {
 }
 
 #[test]
+// promise: P86
 fn bytes_end_a_flow_and_a_dead_flow_stays_in_the_figures() {
     let mut short = flow("short", "quinn", "cubic", 0.0);
     short["bytes"] = 500_000.into();
@@ -224,6 +226,7 @@ fn bbr3_keeps_the_queue_short_and_runs_are_equal_to_the_bit() {
 }
 
 #[test]
+// promise: P88
 fn flows_share_a_tunnel_that_repairs_bursts() {
     let mut shared = spec(
         60.0,

@@ -160,6 +160,7 @@ fn only(outcome: &Outcome) -> &TransferResult {
 }
 
 #[test]
+// promise: P82
 fn a_transfer_takes_a_round_trip_and_the_sender_s_time() {
     let outcome = run([client(), server()], &transfer());
     let done = only(&outcome);

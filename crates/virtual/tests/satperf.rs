@@ -148,6 +148,7 @@ fn hundred_megabytes(congestion_control: CongestionControl, loss: f64) -> Value 
 }
 
 #[test]
+// promise: P84
 fn cubic_carries_100_mb_without_loss() {
     let summary = hundred_megabytes(CongestionControl::Cubic, 0.0);
     assert!(

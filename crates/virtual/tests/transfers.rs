@@ -82,6 +82,7 @@ fn a_download_takes_the_round_trips_it_must() {
 }
 
 #[test]
+// promise: P74
 fn the_bytes_are_equal_with_equal_seeds() {
     let (config, transfer) = (link(0.001, &Value::Null), transfer(1_000_000));
     let text = |transfer| serde_json::to_string(&run(&config, transfer)).unwrap();
@@ -225,6 +226,7 @@ fn resumed(mode: quic::CarefulResume, timeline: &Value) -> Outcome {
 }
 
 #[test]
+// promise: P73
 fn careful_resume_reaches_two_megabytes_in_a_round_trip_after_the_initial_window() {
     let outcome = resumed(quic::CarefulResume::On, &Value::Null);
     let plain = resumed(quic::CarefulResume::Off, &Value::Null);

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 SCOPE = "announced"
 """Jobs announce themselves by abstract sockets, which all workers share: one takes these tests."""
 TABLE = """Num       RefCount Protocol Flags    Type St Inode Path
@@ -46,7 +44,7 @@ def test_a_job_announces_itself_until_it_is_stopped(trial: Callable[[str], Any])
         assert trial("satlab_await").run("satlab_pep", "-d", "20")[0] == 0
     finally:
         pep.terminate()
-        pep.communicate(timeout=20)
+        pep.communicate(timeout=120)
     assert pep.returncode == 0
     assert trial("satlab_await").run("satlab_pep", "-d", "0.1")[0] == 1
 
@@ -58,8 +56,3 @@ def test_a_job_that_is_not_ready_in_time_is_named(trial: Callable[[str], Any]) -
     assert status == 1
     assert "satlab_pep was not ready after 0.2 s" in said
     assert job.records() == []
-
-
-@pytest.mark.parametrize("arguments", [[], ["satlab_ping"], ["satlab_pep", "-d", "soon"]])
-def test_arguments_are_checked(trial: Callable[[str], Any], arguments: list[str]) -> None:
-    assert trial("satlab_await").run(*arguments)[0] == 2

@@ -90,22 +90,6 @@ def test_without_dumpcap_it_fails(trial: Started, tmp_path: Path) -> None:
     assert "dumpcap cannot be started" in said
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["lan0", "-t", "0"],
-        ["lan0", "-m", "1001"],
-        ["lan0", "-s", "-1"],
-        ["a/b"],
-        ["a name"],
-        ["x" * 16],
-    ],
-)
-def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
-    assert trial("satlab_capture").run(*arguments)[0] == 2
-
-
 # --- the real program -----------------------------------------------------------------------------
 
 
@@ -118,14 +102,14 @@ def loopback() -> Iterator[list[str]]:
         ["unshare", "-n", "sh", "-c", "ip link set lo up && exec ping -q -i 0.05 127.0.0.1"]
     )
     enter = ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "--"]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while (
         "ping" not in Path(f"/proc/{holder.pid}/comm").read_text() and time.monotonic() < deadline
     ):
         time.sleep(0.02)
     yield enter
     holder.send_signal(signal.SIGINT)
-    holder.wait(10)
+    holder.wait(120)
 
 
 @pytest.mark.net
@@ -136,13 +120,13 @@ def test_the_real_dumpcap_stops_on_sigterm_and_at_its_limit(
     bounded = job.run("lo", "-t", "1", within=loopback)
     assert bounded[0] == 0, bounded[1]
     process = job.start("lo", "-t", "600", "-f", "icmp", within=loopback)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (_captures(process.pid) and _is_announced(loopback)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert _is_announced(loopback), "satlab_await sees that the capture has begun"
     time.sleep(1)  # for packets to come: their number is not visible outside
     process.terminate()
-    assert process.wait(10) == 0, process.stdout.read()
+    assert process.wait(120) == 0, process.stdout.read()
     assert not _is_announced(loopback)
     counts = [record["packets"] for record in job.records() if "packets" in record]
     assert len(counts) == 2

@@ -7,10 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect.ftp import Transfer
 
 SIZE = 3_000_000
 
@@ -27,11 +26,12 @@ def port() -> str:
 
 def stored(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((folder / "files/satlab_ftp-2/ftp_json.json").read_text())
-    jsonschema.validate(document, json.loads((paths.SCHEMAS / "ftp.schema.json").read_text()))
+    Transfer.model_validate(document)
     return document
 
 
 @pytest.mark.parametrize("direction", ["download", "upload"])
+@pytest.mark.promise("P51")
 def test_a_file_goes_over_in_both_directions(
     trial: Callable[[str], Any], tmp_path: Path, direction: str
 ) -> None:
@@ -41,7 +41,7 @@ def test_a_file_goes_over_in_both_directions(
     words = ("-p", used, "client", "127.0.0.1", direction, "-s", str(SIZE))
     status, output = test.run(*words, JOB_INSTANCE_ID="2")
     assert status == 0, output
-    assert server.wait(10) == 0, "it ends with its first session"
+    assert server.wait(120) == 0, "it ends with its first session"
     made = stored(tmp_path)
     assert (made["direction"], made["received_bytes"], made["error"]) == (direction, SIZE, "")
     (sent,) = [record for record in test.records() if "goodput_bps" in record]
@@ -79,7 +79,7 @@ def test_the_server_opens_no_file_and_takes_no_other_host(trial: Callable[[str],
     test, used = trial("satlab_ftp"), port()
     server = test.start("-p", used, "server", "-b", "127.0.0.1")
     test.ready()
-    with ftplib.FTP(timeout=10) as session:  # noqa: S321
+    with ftplib.FTP(timeout=120) as session:  # noqa: S321
         session.connect("127.0.0.1", int(used))
         session.login("anybody", "x")
         assert session.size("12.bin") == 12
@@ -88,21 +88,21 @@ def test_the_server_opens_no_file_and_takes_no_other_host(trial: Callable[[str],
                 session.voidcmd(command)
         with pytest.raises(ftplib.error_temp, match="passive mode first"):
             session.voidcmd("RETR 12.bin")
-    with ftplib.FTP(timeout=10) as session:  # noqa: S321
+    with ftplib.FTP(timeout=120) as session:  # noqa: S321
         session.connect("127.0.0.1", int(used))
         session.login()
         _, there = ftplib.parse227(session.sendcmd("PASV"))  # noqa: S321
         session.putcmd("RETR 12.bin")
         assert session.getresp().startswith("150")
         stranger = socket.create_connection(
-            ("127.0.0.1", there), timeout=5, source_address=("127.0.0.9", 0)
+            ("127.0.0.1", there), timeout=120, source_address=("127.0.0.9", 0)
         )
         with stranger:
             assert stranger.recv(10) == b""
         with pytest.raises(ftplib.error_temp, match="another host"):
             session.voidresp()
     server.terminate()
-    assert server.wait(10) == 0
+    assert server.wait(120) == 0
 
 
 @pytest.mark.parametrize("case", ["nobody", "cut off", "slow"])
@@ -119,27 +119,12 @@ def test_a_transfer_that_fails_is_a_failed_job_with_a_file(
             connection, _ = listener.accept()
             with connection:
                 if case == "slow":
-                    output, _ = client.communicate(timeout=20)
+                    output, _ = client.communicate(timeout=120)
             if case == "cut off":
-                output, _ = client.communicate(timeout=20)
+                output, _ = client.communicate(timeout=120)
             status = client.returncode
     assert status == 1, output
     reason = stored(tmp_path)["error"]
     assert reason
     assert ("the deadline came after 0 of 1000 bytes" in reason) == (case == "slow"), reason
     assert reason in output
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["server", "-b", "host"],
-        ["client", "127.0.0.1"],
-        ["client", "127.0.0.1", "both"],
-        ["-p", "0", "server"],
-        [],
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(arguments)

@@ -18,6 +18,7 @@ def test_a_command_names_what_is_asked_for(module: Callable[[str], ModuleType]) 
 
 @pytest.mark.net
 @pytest.mark.parametrize("operation", ["add", "replace", "delete"])
+@pytest.mark.promise("P50")
 def test_routes_are_as_before_when_the_job_ends(
     trial: Callable[[str], Any], node: Any, operation: str
 ) -> None:
@@ -32,7 +33,7 @@ def test_routes_are_as_before_when_the_job_ends(
     assert ("initcwnd 33" in during) == (operation != "delete")
     assert "initcwnd 7" not in during
     process.terminate()
-    assert process.wait(10) == 0, process.communicate()
+    assert process.wait(120) == 0, process.communicate()
     assert node.run("ip", "route") == before
 
 
@@ -47,14 +48,3 @@ def test_a_route_may_stay_and_what_the_kernel_refuses_is_reported(
     assert (status, "File exists" in output) == (3, True)
     status, output = job.run("add", "203.0.113.0/24", within=within)
     assert (status, "a gateway or a device is needed" in output) == (2, True)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["add", "host"], ["add", "192.0.2.1/24"], ["flush", "default"], ["add", "default", "-w", "0"]],
-)
-def test_bad_arguments_are_refused(
-    module: Callable[[str], ModuleType], arguments: list[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        module("satlab_ip_route").parser().parse_args(arguments)

@@ -4,17 +4,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from satlab.common import paths
-
-PROGRAM = Path(__file__).parent / "files" / "satlab_iperf3.py"
 
 Job = Callable[..., subprocess.Popen[str]]
 
@@ -29,26 +24,11 @@ def port() -> int:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(trial: Callable[[str], Any]) -> Job:
     """Start the job, `instance` telling apart the two sides."""
-
-    def begin(
-        instance: int, *arguments: str, path: str = os.environ["PATH"]
-    ) -> subprocess.Popen[str]:
-        environment = {
-            **{
-                "PATH": path,
-                "PYTHONPATH": str(paths.SHIM),
-                "SATLAB_RAW": str(tmp_path),
-                "SATLAB_AGENT": "client",
-            },
-            **{"JOB_NAME": "satlab_iperf3", "JOB_INSTANCE_ID": str(instance)},
-            **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
-        }
-        argv = [sys.executable, str(PROGRAM), *arguments]
-        return subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
-
-    return begin
+    return lambda instance, *arguments, **environment: trial("satlab_iperf3").start(
+        *arguments, JOB_INSTANCE_ID=str(instance), **environment
+    )
 
 
 def report(folder: Path, instance: int) -> dict[str, Any]:
@@ -61,7 +41,7 @@ def wait_for_tcp(port: int, state: str) -> None:
     """Wait until a socket with this local port is in a state (/proc/net/tcp: 0A listening, 01
     established).
     """
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         if any(fields[1].endswith(f":{port:04X}") and fields[3] == state for fields in sockets):
@@ -85,7 +65,7 @@ def test_both_sides_of_a_reversed_tcp_transfer_are_kept(
 ) -> None:
     client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "1", "-R", "tcp", "-C", "cubic")
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")  # the client waits for it
-    assert (client.wait(30), server.wait(10)) == (0, 0)
+    assert (client.wait(120), server.wait(120)) == (0, 0)
     sender, receiver = report(tmp_path, 1), report(tmp_path, 2)
     assert sender["end"]["sum_sent"]["sender"] is True
     assert receiver["end"]["sum_received"]["bytes"] > 0
@@ -105,10 +85,9 @@ def test_both_sides_of_a_reversed_tcp_transfer_are_kept(
 def test_a_payload_takes_the_place_of_a_length(job: Job, port: int, tmp_path: Path) -> None:
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")
     client = job(2, "-p", str(port), "client", "127.0.0.1", "-n", "3000000", "-R", "tcp")
-    assert (client.wait(30), server.wait(10)) == (0, 0)
+    assert (client.wait(120), server.wait(120)) == (0, 0)
     assert report(tmp_path, 2)["end"]["sum_received"]["bytes"] >= 3_000_000
     assert report(tmp_path, 2)["start"]["test_start"]["duration"] == 0
-    assert job(3, "client", "127.0.0.1", "-n", "-1").wait(10) == 2
 
 
 def test_udp_reports_losses_at_the_receiver(job: Job, port: int, tmp_path: Path) -> None:
@@ -116,7 +95,7 @@ def test_udp_reports_losses_at_the_receiver(job: Job, port: int, tmp_path: Path)
     client = job(
         2, "-p", str(port), "client", "127.0.0.1", "-t", "1", "-R", "udp", "-b", "1M", "-l", "1000"
     )
-    assert (client.wait(30), server.wait(10)) == (0, 0)
+    assert (client.wait(120), server.wait(120)) == (0, 0)
     assert {"jitter", "lost_pkts", "plr", "total_lost_pkts", "total_plr"} <= statistics(tmp_path, 2)
     assert report(tmp_path, 2)["start"]["test_start"]["blksize"] == 1000
 
@@ -127,17 +106,17 @@ def test_a_stopped_server_stores_what_it_has(job: Job, port: int, tmp_path: Path
     wait_for_tcp(port, "01")
     time.sleep(1)  # iperf3 does not report how many intervals it has
     server.send_signal(signal.SIGTERM)
-    assert server.wait(30) == 0
+    assert server.wait(120) == 0
     assert report(tmp_path, 1)["intervals"]
     assert "interrupt" in report(tmp_path, 1)["error"]
-    assert client.wait(10) == 1, "its server has gone"
+    assert client.wait(120) == 1, "its server has gone"
 
 
 def test_an_idle_server_that_is_stopped_stores_nothing(job: Job, port: int, tmp_path: Path) -> None:
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1")
     wait_for_tcp(port, "0A")
     server.send_signal(signal.SIGTERM)
-    assert server.wait(30) == 0
+    assert server.wait(120) == 0
     assert not (tmp_path / "files").exists()
 
 
@@ -174,15 +153,6 @@ def test_the_client_fails_closed(
     (tmp_path / "iperf3").write_text(FAKE.format(text=text))
     (tmp_path / "iperf3").chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
-    client = job(2, "client", "127.0.0.1", "-t", "1", "-R", "tcp", "-C", "bbr", path=path)
-    _, log = client.communicate(timeout=20)
+    client = job(2, "client", "127.0.0.1", "-t", "1", "-R", "tcp", "-C", "bbr", PATH=path)
+    log, _ = client.communicate(timeout=120)
     assert (client.returncode, said in log) == (status, True), log
-
-
-@pytest.mark.parametrize(
-    "arguments", [["client", "a.host"], ["client", "::1", "-t", "0"], ["server", "-x"], []]
-)
-def test_bad_arguments_are_refused(job: Job, arguments: list[str]) -> None:
-    client = job(2, *arguments)
-    client.communicate(timeout=20)
-    assert client.returncode == 2

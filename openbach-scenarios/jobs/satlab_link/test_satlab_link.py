@@ -224,22 +224,3 @@ def test_nobody_there_fails(trial: Started, tmp_path: Path) -> None:
     status, said = trial("satlab_link").run("-s", str(tmp_path / "none"), "show")
     assert status == 1
     assert "the link does not answer" in said
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *([], ["set", "forward"], ["set", "up", "-d", "1"], ["set", "forward", "-o", "soon"]),
-        *(
-            ["set", "forward", "-c", "QPSK"],
-            ["set", "forward", "-q", "5"],
-            ["set", "forward", "-A", "codel"],
-        ),
-        *(
-            ["set", "forward", "-m", text]
-            for text in ("bursts:1", "bursts:1,2,3", "trace:file", "bursts:a,b")
-        ),
-    ],
-)
-def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
-    assert trial("satlab_link").run(*arguments)[0] == 2

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jsonschema
 import pytest
 
+from collect import stream
 from satlab.common import paths
 
 MS = 1_000_000
@@ -34,6 +34,7 @@ SPREAD = {
 @pytest.mark.parametrize(
     "name", ["constant", "uniform", "exponential", "normal", "gamma", "pareto", "weibull"]
 )
+@pytest.mark.promise("P51")
 def test_a_distribution_has_its_mean_and_spread(job: ModuleType, name: str) -> None:
     source = random.Random(7)  # noqa: S311
     drawn = job.quantity(name, 20.0, 3.0 if name == "pareto" else None)
@@ -93,7 +94,7 @@ def test_delay_jitter_losses_and_rate_of_flows(job: ModuleType) -> None:
     assert not reception.take(datagram(job, job.END, 0, 5, 0), 0)
     assert reception.take(datagram(job, job.END, 1, 2, 0), 0), "the ends of both flows have come"
     made = reception.document(1.0)
-    jsonschema.validate(made, json.loads((paths.SCHEMAS / "stream.schema.json").read_text()))
+    stream.ADAPTER.validate_python(made)
     assert (made["sent"], made["received"], made["duplicates"]) == (7, 5, 1)
     assert made["owd_ms"] == [300, 310, 302, 310, 366]
     expected = 0.0
@@ -141,14 +142,14 @@ def test_a_load_from_one_process_to_another(
         "5",
     ]
     assert test.run("-p", used, *words, JOB_INSTANCE_ID="2")[0] == 0
-    output, _ = receiver.communicate(timeout=20)
+    output, _ = receiver.communicate(timeout=120)
     assert receiver.returncode == 0, output
     received, sent = (
         json.loads((tmp_path / f"files/satlab_load-{n}/stream_json.json").read_text())
         for n in (1, 2)
     )
     for each in (received, sent):
-        jsonschema.validate(each, json.loads((paths.SCHEMAS / "stream.schema.json").read_text()))
+        stream.ADAPTER.validate_python(each)
     assert sent["sent"] == received["sent"] == received["received"] > 50
     assert sent["load"]["bytes"] == received["load"]["bytes"]
     assert all(0 <= delay < 1000 for delay in received["owd_ms"])
@@ -158,22 +159,3 @@ def test_a_load_from_one_process_to_another(
     times = [record["_metadata"]["time"] for record in test.records() if "owd_ms" in record]
     assert times == sorted(times)
     assert times[-1] - times[0] > 500, "each delay at the time of its packet"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "send host",
-        "send 127.0.0.1 --gap cauchy",
-        "send 127.0.0.1 --gap-shape 1",
-        "send 127.0.0.1 -f 65",
-        "send 127.0.0.1 --size pareto --size-shape 1",
-        "send 127.0.0.1 --size-bytes 1473",
-        "-p 0 receive",
-        "",
-        "send 127.0.0.1 --gap normal --gap-shape nan",
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, words: str) -> None:
-    with pytest.raises(SystemExit):
-        job.parsed(words.split())

@@ -30,11 +30,11 @@ def fake(folder: Path, *lines: str, then: str = RUN_ON) -> str:
 
 def stopped_when(job: Any, statistic: str, *arguments: str) -> tuple[int, str]:
     process = job.start(*arguments)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not any(statistic in record for record in job.records()) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.terminate()
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=120)
     return process.returncode, output
 
 
@@ -104,8 +104,3 @@ def test_without_opensand_it_fails(trial: Started) -> None:
     status, said = trial("satlab_opensand").run("gw", "-b", "/nowhere/opensand")
     assert status == 1
     assert "cannot be started" in said
-
-
-@pytest.mark.parametrize("arguments", [[], ["moon"], ["gw", "-r", "0"]])
-def test_arguments_are_checked(trial: Started, arguments: list[str]) -> None:
-    assert trial("satlab_opensand").run(*arguments)[0] == 2

@@ -71,16 +71,15 @@ def test_a_rule_selects_and_does_what_is_asked_for(
 ) -> None:
     options = job.parser().parse_args(words.split())
     assert job.fault(options) == ""
-    text = job.ruleset(options)
+    text = job.table(options).text()
     assert rule in text
     assert chain in text
     assert text.count("drop") == rule.count("drop"), "nothing else is dropped"
 
 
 def test_an_exclusive_rule_drops_others_of_the_measured_networks_alone(job: ModuleType) -> None:
-    lines = job.ruleset(
-        job.parser().parse_args(["INPUT", "-p", "udp", "accept", "--only"])
-    ).splitlines()
+    options = job.parser().parse_args(["INPUT", "-p", "udp", "accept", "--only"])
+    lines = job.table(options).text().splitlines()
     first = lines.index("meta l4proto udp counter accept")
     assert lines[first + 1 : first + 3] == [
         "ip saddr 198.18.0.0/16 drop",
@@ -91,6 +90,7 @@ def test_an_exclusive_rule_drops_others_of_the_measured_networks_alone(job: Modu
 
 @pytest.mark.net
 @pytest.mark.parametrize(("action", "heard"), [(("drop",), "silent"), (("mark", "7"), "heard")])
+@pytest.mark.promise("P50")
 def test_selected_packets_only_until_the_job_ends(
     trial: Callable[[str], Any], node: Any, action: tuple[str, ...], heard: str
 ) -> None:
@@ -100,7 +100,7 @@ def test_selected_packets_only_until_the_job_ends(
     send = [*node.within, "python3", "-c", SEND]
     assert node.far.run("python3", "-c", HEARD, *send).strip() == heard
     process.terminate()
-    assert process.wait(10) == 0, process.communicate()
+    assert process.wait(120) == 0, process.communicate()
     last = [record for record in job.records() if "selected_packets" in record][-1]
     assert (last["selected_packets"], last["selected_bytes"]) == (2, 2 * 128)
     assert node.run("nft", "list", "ruleset") == ""
@@ -120,41 +120,5 @@ def test_two_filters_hold_at_the_same_time(trial: Callable[[str], Any], node: An
     assert node.run("nft", "list", "tables").count("satlab_packet_filter_") == 2
     for process in processes:
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
     assert node.run("nft", "list", "ruleset") == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("OUTPUT drop", "all packets would be dropped"),
-        ("OUTPUT --dport 5 drop", "a port needs a protocol"),
-        ("OUTPUT -p icmp --sport 5 drop", "a port needs a protocol"),
-        ("OUTPUT -i lan0 drop", "no interface that it came from"),
-        ("INPUT -o lan0 drop", "no interface that it leaves by"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(
-    trial: Callable[[str], Any], words: str, said: str
-) -> None:
-    status, output = trial("satlab_packet_filter").run(*words.split())
-    assert (status, said in output) == (2, True), output
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(
-            "output drop",
-            "OUTPUT",
-            "OUTPUT dscp 64",
-            "OUTPUT mark 0",
-            "OUTPUT -p sctp drop",
-            "OUTPUT -i a;b drop",
-        ),
-        *("INPUT jump", "INPUT -s host drop"),
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, words: str) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(words.split())

@@ -5,10 +5,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common.paths import SCHEMAS
+from collect import PageObservation
 from tests import job_programs
 
 job = job_programs.load("satlab_page_load")
@@ -237,4 +236,4 @@ def test_what_is_stored_follows_its_schema() -> None:
     target = job.Target("kepler", "h2", "198.18.4.2", {"/": 17_323}, "")
     programs = job.Programs("", "", "Chromium 1", "ChromeDriver 1")
     content = page_observation.document(job.empty_record(target, programs, 0), found)
-    jsonschema.validate(content, json.loads((SCHEMAS / "page-observation.schema.json").read_text()))
+    PageObservation.model_validate(content)

@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect.ping import Ping
 from tests import job_programs
-
-PROGRAM = Path(__file__).parent / "files" / "satlab_ping.py"
-
 
 # iputils 20221126, `ping -n -D -O`, over a link with loss and a duplicate.
 LINES = """\
@@ -34,36 +27,17 @@ def test_replies_losses_and_duplicates_are_distinguished() -> None:
     assert echo.sent == 4
 
 
-FAKE = """#!/bin/sh
-cat <<'END'
-{lines}END
-exit {status}
-"""
-
-
 @pytest.mark.parametrize(
     ("lines", "received", "status"),
     [(LINES + SUMMARY, 2, 0), ("1 packets transmitted, 0 received\n", 0, 1)],
 )
 def test_the_job_stores_what_it_measured(
-    tmp_path: Path, lines: str, received: int, status: int
+    trial: Callable[[str], Any], lines: str, received: int, status: int
 ) -> None:
-    fake = tmp_path / "ping"
-    fake.write_text(FAKE.format(lines=lines, status=status))
-    fake.chmod(0o755)
-    environment = {
-        **{
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "PYTHONPATH": str(paths.SHIM),
-            "SATLAB_RAW": str(tmp_path),
-        },
-        **{"SATLAB_AGENT": "client", "JOB_NAME": "satlab_ping", "JOB_INSTANCE_ID": "1"},
-        **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"},
-    }
-    argv = [sys.executable, str(PROGRAM), "198.18.4.2", "-c", "4", "-i", "1.0"]
-    assert subprocess.run(argv, env=environment, check=False, timeout=30).returncode == status
-    document = json.loads((tmp_path / "files" / "satlab_ping-1" / "ping_json.json").read_text())
-    jsonschema.validate(document, json.loads((paths.SCHEMAS / "ping.schema.json").read_text()))
+    job = trial("satlab_ping")
+    fake = job.stand_in("ping", f"cat <<'END'\n{lines}END\nexit {status}\n")
+    assert job.run("198.18.4.2", "-c", "4", "-i", "1.0", **fake)[0] == status
+    document = job.stored("ping_json")
+    Ping.model_validate(document)
     assert (document["received"], len(document["rtt_ms"])) == (received, received)
-    records = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
-    assert [record["rtt_ms"] for record in records if "rtt_ms" in record] == document["rtt_ms"]
+    assert job.statistics("rtt_ms") == document["rtt_ms"]

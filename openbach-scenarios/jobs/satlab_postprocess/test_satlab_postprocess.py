@@ -128,11 +128,3 @@ def test_no_cell_is_a_formula(job: ModuleType) -> None:
         "plain",
         "",
     ]
-
-
-@pytest.mark.parametrize(
-    "words", ["rtt_ms", "a/b comparison", "rtt_ms histogram -b 0", "rtt_ms -j x comparison", ""]
-)
-def test_bad_arguments_are_refused(job: ModuleType, words: str) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(words.split())

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 # `ss -tinOH state established`, iproute2 6.1.
 SENDING = (
     "0 90 198.18.4.2:5201 198.18.1.2:41170 cubic wscale:7,7 rto:812 rtt:580.5/12.25 mss:1448"
@@ -41,21 +39,13 @@ def test_a_real_connection_is_sampled_until_the_stop(trial: Callable[[str], Any]
         with socket.create_connection(("127.0.0.1", port)), listener.accept()[0]:
             job = trial("satlab_socket_stats")
             process = job.start("-i", "0.1", "-p", str(port), "-a", "127.0.0.1")
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 120
             while len([each for each in job.records() if each.get("connections") == 2]) < 3:
                 assert time.monotonic() < deadline, job.records()
                 time.sleep(0.02)
             process.terminate()
-            output, _ = process.communicate(timeout=10)
+            output, _ = process.communicate(timeout=120)
     assert (process.returncode, "samples with a connection" in output) == (0, True)
     suffixes = {record["_metadata"]["suffix"] for record in job.records() if "cwnd_bytes" in record}
     assert len(suffixes) == 2  # both ends are here
     assert all(f"127.0.0.1:{port}" in suffix for suffix in suffixes)
-
-
-@pytest.mark.parametrize("arguments", [["-i", "0"], ["-p", "0"], ["-p", "65536"], ["-a", "host"]])
-def test_bad_arguments_are_refused(
-    module: Callable[[str], ModuleType], arguments: list[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        module("satlab_socket_stats").parser().parse_args(arguments)

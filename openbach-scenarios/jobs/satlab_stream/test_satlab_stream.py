@@ -6,10 +6,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect import stream
 
 Module = Callable[[str], ModuleType]
 MS = 1_000_000
@@ -25,6 +24,7 @@ def job(module: Module) -> ModuleType:
 @pytest.mark.parametrize(
     ("r", "mos"), [(90, 4.34), (80, 4.03), (70, 3.60), (60, 3.10), (50, 2.58), (0, 1.0), (100, 4.5)]
 )
+@pytest.mark.promise("P38")
 def test_scores_are_those_of_the_standard_s_table(job: ModuleType, r: float, mos: float) -> None:
     assert job.mean_opinion_score(r) == pytest.approx(mos, abs=0.01)
 
@@ -99,15 +99,14 @@ def test_a_stream_from_one_process_to_another(
         )[0]
         == 0
     )
-    output, _ = receiver.communicate(timeout=20)
+    output, _ = receiver.communicate(timeout=120)
     assert receiver.returncode == 0, output
-    schema = json.loads((paths.SCHEMAS / "stream.schema.json").read_text())
     received, sent = (
         json.loads((tmp_path / f"files/satlab_stream-{n}/stream_json.json").read_text())
         for n in (1, 2)
     )
     for each in (received, sent):
-        jsonschema.validate(each, schema)
+        stream.ADAPTER.validate_python(each)
     assert (sent["role"], sent["sent"], received["sent"], received["received"]) == (
         "sender",
         50,
@@ -139,7 +138,7 @@ def test_bytes_that_are_no_stream_are_passed_over(
             job.packet(job.END_TYPE, 2, 0, 32),
         ):
             stranger.send(packet)
-    assert receiver.wait(20) == 0
+    assert receiver.wait(120) == 0
     made = json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())
     assert (made["sent"], made["received"], "voice" in made) == (2, 1, False)
 
@@ -152,18 +151,3 @@ def test_packets_that_nobody_takes_are_lost_and_the_sender_goes_on(
     assert (
         json.loads((tmp_path / "files/satlab_stream-1/stream_json.json").read_text())["sent"] == 10
     )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["send", "host"],
-        ["send", "127.0.0.1", "-s", "23"],
-        ["send", "127.0.0.1", "-d", "64"],
-        ["-p", "0", "receive"],
-        [],
-    ],
-)
-def test_bad_arguments_are_refused(job: ModuleType, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        job.parser().parse_args(arguments)

@@ -22,6 +22,7 @@ def test_both_ends_make_the_same_keys(module: Callable[[str], ModuleType]) -> No
 
 
 @pytest.mark.net
+@pytest.mark.promise("P51")
 def test_traffic_passes_while_both_ends_are_there(trial: Callable[[str], Any], node: Any) -> None:
     if not shutil.which("wg"):
         pytest.skip("needs wireguard-tools")
@@ -41,15 +42,7 @@ def test_traffic_passes_while_both_ends_are_there(trial: Callable[[str], Any], n
     finally:
         for process in (here, there):
             process.terminate()
-        print(*(process.communicate(timeout=10)[0] for process in (here, there)))
+        print(*(process.communicate(timeout=120)[0] for process in (here, there)))
     assert [process.returncode for process in (here, there)] == [0, 0]
     assert "wg1" not in node.run("ip", "link")
     assert {record["in_kernel"] for record in near.records() if "in_kernel" in record} <= {0, 1}
-
-
-@pytest.mark.parametrize("arguments", [["192.0.2.1"], ["a", "b", "c", "d"], []])
-def test_bad_arguments_are_refused(
-    module: Callable[[str], ModuleType], arguments: list[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        module("satlab_vpn").parser().parse_args(arguments)

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from satlab.campaign.plan import Id, Plan, Strict, Task
+from satlab.campaign.request import Flows
 from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
 
@@ -38,7 +39,8 @@ FOLDER, ALL = "batches", "all.json"
 class Batch(Strict):
     """Tasks of one kind.
 
-    `cores` and `labs`: what each needs; `minutes`: what a scheduler allows for all.
+    `cores` and `labs`: what each needs; `minutes`: what a scheduler allows for all. A task that
+    changes a setting of the whole host has all labs.
     """
 
     tasks: tuple[Id, ...] = Field(min_length=1)
@@ -51,8 +53,12 @@ class Batch(Strict):
 Batches = TypeAdapter(dict[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")], Batch])
 
 
-def group(tasks: Sequence[Task], at_once: int, deadline_s: float) -> dict[str, Batch]:
-    """Return the batches of tasks by their ids, in the tasks' order; `at_once` of them run."""
+def group(
+    tasks: Sequence[Task], at_once: int, deadline_s: float, labs: int = 1
+) -> dict[str, Batch]:
+    """Return the batches of tasks by their ids, in the tasks' order; `at_once` of them run, with at
+    most so many `labs`.
+    """
     total_s = sum(task.estimate_s for task in tasks)
     limit_s = min(BATCH_S, total_s / (PARTS * at_once))
     found = {}
@@ -64,14 +70,26 @@ def group(tasks: Sequence[Task], at_once: int, deadline_s: float) -> dict[str, B
                 tasks=names,
                 rule=part[0].rule,
                 cores=part[0].cores,
-                labs=int(part[0].lab == "netns"),
+                labs=_labs(part[0], labs),
                 minutes=math.ceil((deadline_s + 2 * expected_s + SPARE_S) / 60),
             )
     return found
 
 
-def _kind(task: Task) -> tuple[str, str, int]:
-    return task.rule, task.lab, task.cores
+def _kind(task: Task) -> tuple[str, str, int, bool]:
+    return task.rule, task.lab, task.cores, _is_alone(task)
+
+
+def _is_alone(task: Task) -> bool:
+    """Return whether a task sets HyStart, which is the whole host's."""
+    asked = task.request
+    return isinstance(asked, Flows) and asked.flows.get("tcp_hystart") is not None
+
+
+def _labs(task: Task, most: int) -> int:
+    if task.lab != "netns":
+        return 0
+    return most if _is_alone(task) else 1
 
 
 def _parts(tasks: Iterator[Task], limit_s: float) -> Iterator[list[Task]]:

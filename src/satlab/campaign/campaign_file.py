@@ -31,8 +31,9 @@ OWN_FIELDS = {
 
 
 class CampaignFile(Strict):
-    """A campaign as written. Each list is a factor: a cell is one combination of all factors.
+    """The YAML file of a campaign.
 
+    Each list is a factor: a cell is one combination of all factors.
     `options` are those of the link by their names on the command line, `values` those of `--set`.
     `repetitions` of each cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for
     one attempt at a task; at most `answer_mib` MiB come of one over ssh. `clock`: by default that

@@ -18,7 +18,7 @@ import polars as pl
 
 from satlab.campaign import record, samples
 from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task, Value
 from satlab.campaign.record import TaskRecord
 from satlab.campaign.samples import Sample
 from satlab.common.files import write_atomically
@@ -78,7 +78,6 @@ class Collected:
 
 def collect(plan: Plan, folder: CampaignFolder) -> Collected:
     """Read all tasks, check their files' hashes, and write dataset and data dictionary."""
-    cells = {cell.id: cell for cell in plan.cells}
     records = {task.id: folder.read(task) for task in plan.tasks}
     changed: dict[str, str] = {}
     outcomes: dict[str, Any] = {}
@@ -92,7 +91,7 @@ def collect(plan: Plan, folder: CampaignFolder) -> Collected:
             parsed, fault = _output(task, found, folder)
         if task.rule == "flows" and isinstance(parsed, dict):
             outcomes[task.id] = parsed
-        rows += _rows(plan, cells[task.cell], task, found, (parsed, fault))
+        rows += _rows(plan, task, found, (parsed, fault))
     frame = pl.DataFrame(rows, schema=_schema(plan), strict=False)
     _write(frame, folder.path)
     return Collected(frame, records, changed, outcomes)
@@ -144,7 +143,7 @@ def _output(task: Task, found: TaskRecord, folder: CampaignFolder) -> tuple[Any,
 
 
 def _rows(
-    plan: Plan, cell: Cell, task: Task, found: TaskRecord | None, output: tuple[Any, str]
+    plan: Plan, task: Task, found: TaskRecord | None, output: tuple[Any, str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a task.
 
@@ -152,13 +151,13 @@ def _rows(
     """
     common: dict[str, Any] = {
         "campaign": plan.name,
-        "cell": cell.id,
+        "cell": task.cell,
         "task": task.id,
         "number": task.number,
     }
     common |= {
         "seed": task.seed,
-        **{f"factor_{name}": str(value) for name, value in cell.factors.items()},
+        **{f"factor_{name}": str(value) for name, value in plan.cells[task.cell].items()},
     }
     if found is None:
         yield common | _values(Sample(TASK_METRIC, None, "missing", "not done"))
@@ -175,7 +174,7 @@ def _rows(
         "satlab_version": found.satlab_version,
     }
     parsed, fault = output
-    measured, fault = ([], fault) if fault else _samples(task, cell, parsed)
+    measured, fault = ([], fault) if fault else _samples(task, plan.cells[task.cell], parsed)
     status = "failed" if fault else found.status
     yield common | _values(
         Sample(TASK_METRIC, last.ended_unix_s - last.began_unix_s, status, fault or last.reason)
@@ -184,9 +183,9 @@ def _rows(
         yield common | _values(sample)
 
 
-def _samples(task: Task, cell: Cell, parsed: Any) -> tuple[list[Sample], str]:
+def _samples(task: Task, factors: Mapping[str, Value], parsed: Any) -> tuple[list[Sample], str]:
     try:
-        return samples.of(task.rule, cell.factors, parsed), ""
+        return samples.of(task.rule, factors, parsed), ""
     except (ValueError, KeyError, IndexError, TypeError) as error:
         return [], _unreadable(error)
 
@@ -200,7 +199,7 @@ def _values(sample: Sample) -> dict[str, Any]:
 
 
 def _schema(plan: Plan) -> dict[str, type[pl.DataType]]:
-    factors = dict.fromkeys(name for cell in plan.cells for name in cell.factors)
+    factors = dict.fromkeys(name for factors in plan.cells.values() for name in factors)
     return {name: kind for name, (kind, _) in COLUMNS.items()} | {
         f"factor_{name}": pl.String for name in factors
     }

@@ -2,12 +2,12 @@
 """Snakemake runs the tasks that are left, in batches; this process watches the folder and reports
 progress.
 
-Snakemake has an environment of its own (docs/decisions/0013-campaigns.md), and ends with this
-process. The tasks that workers had begun end by themselves, and the next engine waits for each;
-workers begin no further ones.
+Snakemake ends with this process (docs/decisions/0013-campaigns.md). The tasks that workers had
+begun end by themselves, and the next engine waits for each; workers begin no further ones.
 """
 
 import functools
+import importlib.util
 import os
 import shlex
 import signal
@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.campaign import batches, hosts, turns
+from satlab.campaign import batches, hosts, lab_slots
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.plan import Plan, Task
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.flows import known_rates
 from satlab.lab import ownership
-from satlab.papers.executor import duration
+from satlab.run import quiet_host
 
 Executor = Literal["local", "slurm", "ssh"]
-SNAKEMAKE = paths.ROOT / ".satlab" / "snakemake" / "bin" / "python"
 WORKFLOW = Path(__file__).with_name("workflow") / "Snakefile"
 LOST = 3
 """Further attempts of the engine at a batch whose worker was killed, or whose node was lost."""
@@ -44,8 +44,8 @@ class Options:
     """How tasks are run.
 
     `jobs` at once: None leaves it to the number of cores; labs are at most half of them then.
-
-    `hosts` is the file of hosts for ssh, whose slots are the number of jobs.
+    `hosts` is the file of hosts for ssh, whose slots are the number of jobs. Labs wait for a quiet
+    host up to `wait_quiet_s`; `rate_once`: labs of flows measure the rate of equal links once.
     """
 
     executor: Executor = "local"
@@ -53,6 +53,8 @@ class Options:
     retries: int = 1
     partition: str | None = None
     hosts: Path | None = None
+    wait_quiet_s: float = 0.0
+    rate_once: bool = False
 
     @functools.cached_property
     def slots(self) -> int | None:
@@ -62,11 +64,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Engine:
-    """A campaign that is to run in a folder."""
+    """A campaign that is to run in a folder; with `replace` the folder may have another plan."""
 
     plan: Plan
     folder: CampaignFolder
     options: Options
+    replace: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return what would run."""
@@ -76,7 +79,7 @@ class Engine:
             "cells": len(self.plan.cells),
             "tasks": len(self.plan.tasks),
             "left": [task.id for task in left],
-            "estimate_s": round(sum(task.estimate_s for task in left) / self._at_once(), 1),
+            "estimate_s": round(self.estimate_s(left), 1),
             "command": self.command("0" * 64),
         }
 
@@ -87,14 +90,15 @@ class Engine:
             ConfigError: the folder has another plan.
             HostError: Snakemake is missing, cannot run here, or ended early.
         """
-        if not SNAKEMAKE.exists():
-            raise HostError(f"{SNAKEMAKE}: no such file", "./satlab --install campaign")
-        digest = self.folder.begin(self.plan)
+        if not is_installed():
+            raise HostError("Snakemake is not installed", "./satlab --install campaign")
+        self.folder.path.mkdir(parents=True, exist_ok=True)
         with locked(self.folder.path / ".lock", POLL_S):
-            left = len(self.folder.left(self.plan))
+            digest = self.folder.begin(self.plan, replace=self.replace)
+            left = self.folder.left(self.plan)
             log.line(
-                f"{self.folder.path}: {left} of {len(self.plan.tasks)} tasks left, estimated"
-                f" {self._estimate()}"
+                f"{self.folder.path}: {len(left)} of {len(self.plan.tasks)} tasks left, estimated"
+                f" {duration(self.estimate_s(left))}"
             )
             try:
                 status = self._work(digest, log, stop) if left else 0
@@ -103,28 +107,31 @@ class Engine:
         if stop.is_set():
             log.line("stopped; the same command goes on")
             return ExitStatus.INTERRUPTED
-        if lost := len(self.folder.left(self.plan)):
-            words = " | ".join(
-                (processes.log_tail(self.folder.log) or "")
-                .strip()
-                .splitlines()[-processes.LOG_LINES :]
-            )
-            raise HostError(
-                f"{lost} tasks are not done (Snakemake: {status}): {words}",
-                f"read {self.folder.log}",
-            )
+        if lost := self.folder.left(self.plan):
+            what = f"{len(lost)} tasks are not done (Snakemake: {status}): {self._why(lost[0])}"
+            raise HostError(what, f"read {self.folder.log}")
         return self._status()
+
+    def _why(self, task: Task) -> str:
+        """Return why a task is not done: what broke its last attempt, else Snakemake's words."""
+        if attempts := self.folder.attempts(task):
+            return f"{task.id}: {attempts[-1].reason}"
+        lines = (processes.log_tail(self.folder.log) or "").strip().splitlines()
+        return " | ".join(lines[-processes.LOG_LINES :])
 
     def _work(self, digest: str, log: ProgressLog, stop: threading.Event) -> int:
         """Run Snakemake over the tasks that are left, again while that brings some to their end;
         return its status.
         """
+        self._unlock(digest, log)
         left, before, status = self.folder.left(self.plan), len(self.plan.tasks) + 1, 0
+        if self.options.wait_quiet_s and self._labs() > 1:  # labs at the same time make a host busy
+            quiet_host.wait_until_quiet(self.options.wait_quiet_s, log, stop)
         while left and len(left) < before and not stop.is_set():
             before = len(left)
-            batches.write(
-                self.folder.path, batches.group(left, self._at_once_of(left), self.plan.deadline_s)
-            )
+            at_once = self._at_once_of(left)
+            grouped = batches.group(left, at_once, self.plan.deadline_s, self._labs())
+            batches.write(self.folder.path, grouped)
             status = self._snakemake(self.command(digest), log, stop)
             left = self.folder.left(self.plan)
         return status
@@ -150,28 +157,27 @@ class Engine:
         ]
         words += ["--plan", digest, "--retries", str(self.options.retries)]
         words += ["--hosts", str(self.options.hosts.resolve())] if self.options.hosts else []
-        words += ["--turns"] if self._takes_turns() else []
+        words += ["--slots"] if self._takes_slots() else []
+        if self.options.wait_quiet_s and self._labs() == 1:
+            words += ["--wait-quiet", f"{self.options.wait_quiet_s:g}"]
         return [
-            *(
-                str(SNAKEMAKE),
-                "-m",
-                "snakemake",
-                "--snakefile",
-                str(WORKFLOW),
-                "--directory",
-                str(self.folder.path),
-            ),
-            *("--config", f"worker={shlex.join(words)}", "--scheduler", "greedy", "--keep-going"),
-            *(
-                "--retries",
-                str(self.options.retries + LOST),
-                "--nolock",
-                "--ignore-incomplete",
-                "--drop-metadata",
-            ),
-            *("--rerun-triggers", "mtime", "--quiet", "progress", "rules", "reason", "host"),
+            *(sys.executable, "-m", "snakemake", "--snakefile", str(WORKFLOW)),
+            *("--directory", str(self.folder.path), "--config", f"worker={shlex.join(words)}"),
+            *("--scheduler", "greedy", "--keep-going", "--rerun-incomplete"),
+            *("--retries", str(LOST), "--rerun-triggers", "mtime"),
+            *("--quiet", "progress", "rules", "reason", "host"),
             *self._of_executor(),
         ]
+
+    def _unlock(self, digest: str, log: ProgressLog) -> None:
+        """Remove the lock that Snakemake leaves when it is killed. No other engine is at work:
+        this one holds the folder's own lock, which ends with its process.
+        """
+        if any((self.folder.path / ".snakemake" / "locks").glob("*")):
+            log.line(f"{self.folder.path}: an engine was killed here; its lock is removed")
+            argv = [*self.command(digest), "--unlock"]
+            with self.folder.log.open("ab") as output:
+                subprocess.run(argv, stdout=output, stderr=output, env=self._variables, check=False)
 
     def _of_executor(self) -> list[str]:
         if self.options.executor == "slurm":
@@ -211,7 +217,7 @@ class Engine:
     def _at_once(self) -> int:
         return self.options.jobs or self.options.slots or _cores()
 
-    def _takes_turns(self) -> bool:
+    def _takes_slots(self) -> bool:
         return self.options.executor == "slurm" or (
             self.options.executor == "local" and self.options.jobs is None
         )
@@ -222,29 +228,33 @@ class Engine:
         """
         if at_once := self.options.jobs or self.options.slots:
             return at_once
-        return turns.labs()
+        return lab_slots.labs()
 
     def _at_once_of(self, tasks: list[Task]) -> int:
         return self._labs() if any(task.lab == "netns" for task in tasks) else self._at_once()
 
-    def _estimate(self) -> str:
-        left = self.folder.left(self.plan)
-        return duration(sum(task.estimate_s for task in left) / self._at_once_of(left))
+    def estimate_s(self, left: list[Task]) -> float:
+        """Return the time that tasks take, several at once, s."""
+        return sum(task.estimate_s for task in left) / self._at_once_of(left)
+
+    @property
+    def _variables(self) -> dict[str, str]:
+        """Return the environment of Snakemake and its workers."""
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        kept |= {"XDG_CACHE_HOME": str(self.folder.path.resolve() / ".cache")}
+        if self.options.rate_once:
+            kept[known_rates.VARIABLE] = str(self.folder.path.resolve() / "rates.json")
+        return kept | {"PYTHONNOUSERSITE": "1"}
 
     def _snakemake(self, argv: list[str], log: ProgressLog, stop: threading.Event) -> int:
         """Run Snakemake to its end and report progress. It gets SIGKILL when this process ends."""
-        home = {
-            "XDG_CACHE_HOME": str(self.folder.path.resolve() / ".cache"),
-            "PYTHONNOUSERSITE": "1",
-        }
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with self.folder.log.open("ab") as output:
             child = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=kept | home,
+                env=self._variables,
                 start_new_session=True,
             )
             progress = _Progress(self.plan, self.folder, log)
@@ -296,6 +306,17 @@ class _Progress:
         self._log.line(
             f"{len(self._plan.tasks) - len(left)} of {len(self._plan.tasks)} tasks done{remaining}"
         )
+
+
+def is_installed() -> bool:
+    """Return whether Snakemake is in this environment."""
+    return importlib.util.find_spec("snakemake") is not None
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text."""
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{max(minutes, 1)} min"
 
 
 def _cores() -> int:

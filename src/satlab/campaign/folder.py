@@ -6,6 +6,7 @@
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,13 +64,16 @@ class CampaignFolder:
                 found.append(Attempt.model_validate_json(file.read_bytes()))
         return sorted(found, key=lambda attempt: attempt.number)
 
-    def begin(self, plan: Plan) -> str:
+    def begin(self, plan: Plan, *, replace: bool = False) -> str:
         """Write the plan where none is, and return its SHA-256.
 
-        Raises ConfigError when another plan is there.
+        `replace` another plan: what was asked for differently is removed, and done again. Raises
+        ConfigError when another plan is there otherwise.
         """
         text = plan.text()
-        if not self.plan_file.exists():
+        if replace:
+            self._remove_others(plan)
+        if replace or not self.plan_file.exists():
             for folder in (self.path, self.log.parent):
                 folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.plan_file, text)
@@ -77,6 +81,13 @@ class CampaignFolder:
             hint = "choose another folder with --folder, or restore the campaign's file"
             raise ConfigError(f"{self.path} is of another plan", hint=hint)
         return plans.digest(text)
+
+    def _remove_others(self, plan: Plan) -> None:
+        """Remove what was done of a task that asks for something else now."""
+        for task in plan.tasks:
+            found = self.read(task)
+            if found is not None and found.request != task.request:
+                shutil.rmtree(self.of(task))
 
 
 @contextlib.contextmanager

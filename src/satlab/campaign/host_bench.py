@@ -6,34 +6,18 @@ The result is kept for campaigns (docs/campaigns.md), with the stamp of the host
 measured on.
 """
 
-import hashlib
 import json
-import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from satlab import __version__
-from satlab.campaign import link_bench
-from satlab.common import paths
+from satlab.campaign import host_stamp, link_bench
 from satlab.common.console import ProgressLog
 from satlab.common.files import write_atomically
-from satlab.run import manifest
 
-SCHEMA = "satlab/bench-host/1"
 LIMIT_S = 60.0
 """No further number of labs is tried when it would take longer than this in all."""
 MOST_LABS = 32
-
-
-def stamp() -> tuple[str, dict[str, Any]]:
-    """Return a digest of what figures of this host depend on, and these facts; without its name and
-    load.
-    """
-    facts = {name: value for name, value in manifest.host().items() if name != "load_1min"}
-    text = json.dumps([facts, __version__], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12], facts
 
 
 def measure(log: ProgressLog) -> dict[str, Any]:
@@ -47,7 +31,7 @@ def measure(log: ProgressLog) -> dict[str, Any]:
         ConfigError, HostError: this host cannot run a lab.
     """
     began, count, tried = time.monotonic(), 1, dict[str, list[list[str]]]()
-    digest, facts = stamp()
+    digest, facts = host_stamp.stamp()
     wakes = link_bench.wakes()
     while count <= MOST_LABS:
         before = time.monotonic()
@@ -61,7 +45,7 @@ def measure(log: ProgressLog) -> dict[str, Any]:
         count *= 2
     held = [int(number) for number, labs in tried.items() if not any(labs)]
     result = {
-        "schema": SCHEMA,
+        "schema": host_stamp.SCHEMA,
         "stamp": digest,
         "facts": facts,
         "measured_unix_s": round(time.time(), 1),
@@ -70,21 +54,10 @@ def measure(log: ProgressLog) -> dict[str, Any]:
         "timer_p99_us": round(wakes.late.p99_us or 0.0, 1),
         "took_s": round(time.monotonic() - began, 1),
     }
-    _file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_atomically(_file(), json.dumps(result, indent=1) + "\n")
+    file = host_stamp.file()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(file, json.dumps(result, indent=1) + "\n")
     return result
-
-
-def known(digest: str) -> Mapping[str, Any] | None:
-    """Return what was measured on a host of this stamp; None if nothing was, or of another one."""
-    try:
-        found = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    is_ours = (
-        isinstance(found, dict) and found.get("schema") == SCHEMA and found.get("stamp") == digest
-    )
-    return found if is_ours and isinstance(found.get("labs"), int) else None
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
@@ -102,7 +75,3 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         f" {result['stamp']})"
     )
     return rows
-
-
-def _file() -> Path:
-    return paths.state_folder() / f"host-{os.uname().nodename}.json"

@@ -35,8 +35,10 @@ class SshHost(Strict):
 
 
 class HostsFile(Strict):
-    """Hosts, the file of their keys in known_hosts format, and the key to log in with; paths
-    relative to this file.
+    """The YAML file of a campaign's hosts.
+
+    `known_hosts`: the file of their keys in known_hosts format; `identity`: the key to log in with.
+    Paths are relative to this file.
     """
 
     known_hosts: Path

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from satlab.campaign import request
 from satlab.campaign.campaign_file import CampaignFile
-from satlab.campaign.plan import Value
-from satlab.campaign.planned_cell import CORES_OF_BROWSER, PlannedCell
+from satlab.campaign.plan import CellDraft, Value
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.link import testbed
@@ -21,7 +20,7 @@ from satlab.link.options import LinkOptions, shipped_profiles
 from satlab.link.testbed import Testbed
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario, Scenario
-from satlab.run import run, shipped
+from satlab.run import scenario_run, shipped
 
 OPTIONS = {
     option.flag.removeprefix("--"): option.name
@@ -36,6 +35,7 @@ LAB_S = 20.0
 GUESS_S = 40.0
 """A scenario without a duration."""
 T = TypeVar("T")
+CORES_OF_BROWSER = 2
 BROWSER_JOBS = ("satlab_page_load", "satlab_video")
 
 
@@ -50,7 +50,7 @@ class Matrix:
     _scenarios: dict[Path, Scenario | None] = field(default_factory=dict)
     _prepared: dict[tuple[Path, str], bool] = field(default_factory=dict)
 
-    def cells(self) -> Iterator[PlannedCell]:
+    def cells(self) -> Iterator[CellDraft]:
         """Yield the cells that can run; the faults of all others are in `faults`."""
         for factors in self._combinations():
             cell = self._cell(factors)
@@ -74,7 +74,7 @@ class Matrix:
         for values in itertools.product(*lists.values()):
             yield dict(zip(lists, values, strict=True))
 
-    def _cell(self, factors: Mapping[tuple[str, str], Value]) -> PlannedCell | None:
+    def _cell(self, factors: Mapping[tuple[str, str], Value]) -> CellDraft | None:
         """Return a cell; None with a fault. A fault of one factor hides none of another."""
         given = {
             OPTIONS[name]: self._option(name, v)
@@ -98,10 +98,11 @@ class Matrix:
             return None
         has_browser = any(started.job.name in BROWSER_JOBS for started in bound.jobs())
         shown = {name or kind: value for (kind, name), value in factors.items()}
-        return PlannedCell(
+        return CellDraft(
             {**shown, "scenario": file.stem, "profile": Path(link.profile).name},
             _estimate_s(values, self._scenarios[file]),
             request.of_run(file, link, values).with_seed,
+            self.file.seeds_of_cell,
             cores=CORES_OF_BROWSER if has_browser else 1,
         )
 
@@ -120,11 +121,11 @@ class Matrix:
             )
         bound = self._bound.get(key)
         if bound is not None and whole and (file, bed.link.profile) not in self._prepared:
-            whole_run = run.RunRequest(
+            whole_run = scenario_run.RunRequest(
                 file, bed.link, bed.settings, self.folder, at_start=bed.at_start
             )
             self._prepared[file, bed.link.profile] = (
-                self._noted(lambda: run.prepare(whole_run)) is not None
+                self._noted(lambda: scenario_run.prepare(whole_run)) is not None
             )
         return bound
 

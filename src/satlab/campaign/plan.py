@@ -4,7 +4,8 @@ anything runs.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,11 +28,19 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Cell(Strict):
-    """One combination of a campaign's factors."""
+@dataclass(frozen=True)
+class CellDraft:
+    """A cell before it has tasks: its factors, what it asks of a host with a seed, and the seeds.
 
-    id: Id
+    `id`: else it is made of the factors in which cells differ.
+    """
+
     factors: Mapping[str, Value]
+    estimate_s: float
+    request: Callable[[int], Request]
+    seeds: tuple[int, ...]
+    cores: int = 1
+    id: str = ""
 
 
 class Task(Strict):
@@ -64,19 +73,20 @@ class Task(Strict):
 
 
 class Plan(Strict):
-    """plan.json;
+    """plan.json of a campaign: cells and tasks.
 
-    `deadline_s` for one attempt at a task, and at most `answer_mib` MiB come of one over ssh.
+    `cells`: the factors of each by its id. `deadline_s` is for one attempt at a task, and at most
+    `answer_mib` MiB come of one over ssh.
     """
 
-    schema_: Literal["satlab/campaign-plan/2"] = Field(
-        default="satlab/campaign-plan/2", alias="schema"
+    schema_: Literal["satlab/campaign-plan/3"] = Field(
+        default="satlab/campaign-plan/3", alias="schema"
     )
     name: Id
     satlab_version: str = __version__
     deadline_s: float = Field(gt=0, le=86_400)
     answer_mib: int = Field(default=256, ge=1, le=8192)
-    cells: tuple[Cell, ...]
+    cells: dict[Id, dict[str, Value]]
     tasks: tuple[Task, ...]
 
     def for_any_host(self, where: str) -> None:

@@ -12,18 +12,15 @@ from pydantic import ValidationError
 from satlab.campaign import campaign_file, request
 from satlab.campaign.campaign_file import MAX_TASKS, CampaignFile
 from satlab.campaign.matrix import Matrix
-from satlab.campaign.plan import Cell, Plan, Task, Value
-from satlab.campaign.planned_cell import CORES_OF_BROWSER, PlannedCell
+from satlab.campaign.plan import CellDraft, Plan, Task, Value
 from satlab.campaign.request import Check, Flows
 from satlab.check import suite as suites
 from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
+from satlab.link.options import LinkOptions
 from satlab.papers import flow_request, paper
-from satlab.papers import matrix as seed_002
-from satlab.papers.paper import LAB_S, SPEED, Clock
+from satlab.papers.paper import LAB_S, SPEED, Paper
 
-QUICK = ("*/0/*",)
-"""Cells of seed-002 without losses: both orbits, all types."""
 LONGEST_ID = 100
 
 
@@ -35,29 +32,33 @@ def plan(path: Path) -> Plan:
         raise ConfigError(
             f"{path} has {count} tasks", hint=f"at most {MAX_TASKS}: make several campaigns of it"
         )
-    cells = list(_cells(file, path))
-    ids = _ids([cell.factors for cell in cells])
-    if twice := [name for name, times in Counter(ids).items() if times > 1]:
+    drafts = list(_drafts(file, path))
+    return of_drafts(file.name, drafts, str(path), file.deadline_s, file.answer_mib)
+
+
+def of_drafts(
+    name: str, drafts: Sequence[CellDraft], place: str, deadline_s: float, answer_mib: int = 256
+) -> Plan:
+    """Return the plan of cells: the first task of each, then the second, so that a part covers all
+    cells.
+
+    Raises ConfigError, which names the place, for cells that occur twice.
+    """
+    ids = _ids(drafts)
+    if twice := [one for one, times in Counter(ids).items() if times > 1]:
         hint = "name each value once; scenario files and profile folders need different names"
         raise ConfigError(
-            f"{path}: {len(twice)} cells occur twice, for example {twice[0]}", hint=hint
+            f"{place}: {len(twice)} cells occur twice, for example {twice[0]}", hint=hint
         )
-    # The first task of each cell, then the second, so that a part covers all cells.
+    most = max((len(draft.seeds) for draft in drafts), default=0)
     tasks = tuple(
-        _task(cell, name, number, seed)
-        for number, seed in enumerate(file.seeds_of_cell, start=1)
-        for name, cell in zip(ids, cells, strict=True)
+        _task(draft, cell, number + 1, draft.seeds[number])
+        for number in range(most)
+        for cell, draft in zip(ids, drafts, strict=True)
+        if number < len(draft.seeds)
     )
-    described = tuple(
-        Cell(id=name, factors=cell.factors) for name, cell in zip(ids, cells, strict=True)
-    )
-    return Plan(
-        name=file.name,
-        deadline_s=file.deadline_s,
-        answer_mib=file.answer_mib,
-        cells=described,
-        tasks=tasks,
-    )
+    cells = {cell: dict(draft.factors) for cell, draft in zip(ids, drafts, strict=True)}
+    return Plan(name=name, deadline_s=deadline_s, answer_mib=answer_mib, cells=cells, tasks=tasks)
 
 
 def _combinations(file: CampaignFile) -> int:
@@ -70,66 +71,58 @@ def _combinations(file: CampaignFile) -> int:
     return count
 
 
-def _cells(file: CampaignFile, path: Path) -> Iterable[PlannedCell]:
+def _drafts(file: CampaignFile, path: Path) -> Iterable[CellDraft]:
     if file.suite is not None:
         return _of_suite(file.suite, file)
     if file.paper is not None:
-        clock = paper.clock_of(file.paper, file.clock)
-        return (
-            _of_seed_002(file)
-            if file.paper == paper.SCENARIOS
-            else _of_flows(file.paper, clock, file)
-        )
+        about = paper.load(file.paper, paper.clock_of(file.paper, file.clock))
+        chosen = about.select(file.cells, quick=file.quick)
+        return [of_paper(about, cell, file.seeds_of_cell) for cell in chosen]
     matrix = Matrix(file, path.resolve().parent)
-    cells = list(matrix.cells())
+    drafts = list(matrix.cells())
     if matrix.faults:
         faults = [
             Fault(f"{path}: {fault.place}", fault.reason, fault.remedy) for fault in matrix.faults
         ]
         raise ConfigError(f"{path}: some cells cannot run", faults)
-    return cells
+    return drafts
 
 
-def _of_seed_002(file: CampaignFile) -> Iterator[PlannedCell]:
-    for cell in seed_002.select(file.cells or (QUICK if file.quick else ())):
-        run = cell.request(1, Path())
-        yield PlannedCell(
-            {"orbit": cell.orbit, "loss": cell.loss, "type": cell.kind},
-            seed_002.KINDS[cell.kind].guess_s,
-            request.of_run(run.scenario, run.link, run.settings).with_seed,
-            cores=CORES_OF_BROWSER if cell.browser else 1,
-        )
+def of_paper(about: Paper, cell: paper.Cell, seeds: tuple[int, ...]) -> CellDraft:
+    """Return a cell of a paper."""
+    if cell.run is None:
+
+        def asked(seed: int) -> request.AnyRequest:
+            flows = flow_request.request(about, cell, seed)
+            return Flows(verb="flows", clock=about.clock, flows=flows)
+
+    else:
+        link = LinkOptions.of(profile=cell.run.profile, **cell.run.options)
+        scenario = paths.SCENARIOS / f"{cell.run.scenario}.json"
+        asked = request.of_run(scenario, link, cell.run.values).with_seed
+    factors = {**cell.factors, "paper": about.name, "clock": about.clock, "cell": cell.id}
+    name = cell.id.replace("/", "-")
+    return CellDraft(factors, about.estimate_s(cell), asked, seeds, cell.cores, name)
 
 
-def _of_flows(name: str, clock: Clock, file: CampaignFile) -> Iterator[PlannedCell]:
-    about = paper.load(name, clock)
-    for cell in about.select(file.cells, quick=file.quick):
-        yield PlannedCell(
-            {"paper": name, "clock": clock, "cell": cell.id},
-            about.estimate_s(cell),
-            lambda seed, cell=cell: Flows(  # type: ignore[misc]
-                verb="flows", clock=clock, flows=flow_request.request(about, cell, seed)
-            ),
-        )
-
-
-def _of_suite(name: str, file: CampaignFile) -> Iterator[PlannedCell]:
+def _of_suite(name: str, file: CampaignFile) -> Iterator[CellDraft]:
     suite = suites.load(paths.SUITES / f"{name}.yml")
     clock = file.clock or "virtual"
     for case in suite.selected(file.cases or ()):
         known_s = max(
             (time for time in (*case.reference_s, *case.targets_s) if time), default=case.timeout_s
         )
-        yield PlannedCell(
+        yield CellDraft(
             {"suite": name, "case": case.id, "clock": clock, "stack": file.stack},
             known_s / SPEED + 1 if clock == "virtual" else known_s + LAB_S,
             lambda seed, case=case: Check(  # type: ignore[misc]
                 verb="check", suite=name, case=case.id, clock=clock, stack=file.stack, seed=seed
             ),
+            file.seeds_of_cell,
         )
 
 
-def _task(cell: PlannedCell, name: str, number: int, seed: int) -> Task:
+def _task(cell: CellDraft, name: str, number: int, seed: int) -> Task:
     try:
         asked = cell.request(seed)
     except ValidationError as error:
@@ -148,22 +141,29 @@ def _task(cell: PlannedCell, name: str, number: int, seed: int) -> Task:
     )
 
 
-def _ids(every: Sequence[Mapping[str, Value]]) -> list[str]:
-    """Return a readable id of each cell from the factors in which they differ, as part of a path
-    and unique.
+def _ids(drafts: Sequence[CellDraft]) -> list[str]:
+    """Return a readable id of each cell, its own or one from the factors in which they differ, as
+    part of a path and unique.
     """
+    every = [draft.factors for draft in drafts]
     names = list(every[0]) if every else []
-    varying = [name for name in names if len({factors[name] for factors in every}) > 1] or names[:2]
-    ids = [_readable([(name, factors[name]) for name in varying]) for factors in every]
+    varying = [
+        name for name in names if len({factors.get(name) for factors in every}) > 1
+    ] or names[:2]
+    ids = [
+        draft.id or _readable([(name, draft.factors[name]) for name in varying]) for draft in drafts
+    ]
     count = Counter(ids)
     return [
-        (
-            name
-            if count[name] == 1 and len(name) <= LONGEST_ID
-            else f"{name[:LONGEST_ID]}-{hashlib.sha256(repr(sorted(factors.items())).encode()).hexdigest()[:12]}"
-        )
-        for name, factors in zip(ids, every, strict=True)
+        one
+        if count[one] == 1 and len(one) <= LONGEST_ID
+        else f"{one[:LONGEST_ID]}-{_digest(factors)[:12]}"
+        for one, factors in zip(ids, every, strict=True)
     ]
+
+
+def _digest(factors: Mapping[str, Value]) -> str:
+    return hashlib.sha256(repr(sorted(factors.items())).encode()).hexdigest()
 
 
 def _readable(factors: Sequence[tuple[str, Value]]) -> str:

@@ -5,6 +5,7 @@ A task is done when task.json (schemas/campaign-task.schema.json) is there. It n
 the attempt that counts with its SHA-256.
 """
 
+import json
 import os
 import socket
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from satlab import __version__
-from satlab.campaign import host_bench
+from satlab.campaign import host_stamp
 from satlab.campaign.plan import Id, Strict
 from satlab.campaign.request import Request, Rule
 from satlab.common.errors import ExitStatus
@@ -57,7 +58,7 @@ class Attempt(Ended):
 
 
 class TaskRecord(Strict):
-    """task.json.
+    """task.json: the end of a campaign's task.
 
     `counts` is the folder of the attempt that counts, `files` its files with their SHA-256.
     """
@@ -99,10 +100,20 @@ def status_of(rule: Rule, exit_status: int, output: Path) -> Status:
     return "ok" if exit_status in measured and output.stat().st_size else "failed"
 
 
+def is_off(rule: Rule, exit_status: int, output: Path) -> bool:
+    """Return whether an attempt was out of calibration: flows that failed have no status of it."""
+    if rule != "flows" or exit_status != ExitStatus.FAILED:
+        return exit_status == ExitStatus.UNCALIBRATED
+    try:
+        return bool(json.loads(output.read_text(encoding="utf-8")).get("calibration"))
+    except (OSError, ValueError):
+        return False
+
+
 def this_host() -> Host:
     """Describe the host, with what `satlab bench host` measured on it; without its load."""
-    stamp, facts = host_bench.stamp()
-    measured = host_bench.known(stamp)
+    stamp, facts = host_stamp.stamp()
+    measured = host_stamp.known(stamp)
     if measured:
         facts |= {name: measured[name] for name in ("labs", "timer_p99_us", "measured_unix_s")}
     return Host(name=os.environ.get(NODE) or socket.gethostname(), stamp=stamp, facts=facts)

@@ -278,11 +278,12 @@ class Flows(_OnClock):
 
 Portable = Annotated[Run | Check | Flows, Field(discriminator="verb")]
 """What any host takes."""
-Request = Annotated[Run | LocalRun | Check | Flows, Field(discriminator="verb")]
+AnyRequest = Run | LocalRun | Check | Flows
+Request = Annotated[AnyRequest, Field(discriminator="verb")]
 """What a plan holds."""
 
 
-def files(request: Run | LocalRun | Check | Flows) -> dict[str, Any]:
+def files(request: AnyRequest) -> dict[str, Any]:
     """Return the JSON documents that the command reads in its folder, by name."""
     return {FLOWS: request.flows} if isinstance(request, Flows) else {}
 

@@ -10,7 +10,7 @@ from typing import Any
 from satlab.campaign.plan import Value
 from satlab.campaign.request import Rule
 from satlab.papers import paper
-from satlab.papers.flow_figures import FIGURES
+from satlab.papers.figures import FIGURES
 from satlab.papers.paper import Clock, Paper
 
 OF_CHECK = (

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlab.campaign import attempt, batches
+from satlab.campaign import attempt, batches, planning
 from satlab.campaign.batches import Batch
 from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.request import Check
 from satlab.campaign.worker import Worker
 from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.papers import paper
 
 
 def task(number: int, estimate_s: float = 1, cores: int = 1, lab: Any = "netns") -> Task:
@@ -41,7 +42,7 @@ def task(number: int, estimate_s: float = 1, cores: int = 1, lab: Any = "netns")
 def campaign(folder: Path, count: int) -> tuple[CampaignFolder, Plan, str]:
     """Write the plan of so many tasks; return folder, plan and hash."""
     tasks = tuple(task(n) for n in range(1, count + 1))
-    plan = Plan(name="x", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=tasks)
+    plan = Plan(name="x", deadline_s=30, cells={"geo": {}}, tasks=tasks)
     where = CampaignFolder(folder)
     return where, plan, where.begin(plan)
 
@@ -88,18 +89,34 @@ def test_p257_short_tasks_share_a_batch_and_long_ones_do_not() -> None:
     assert [len(batch.tasks) for batch in long.values()] == [1] * 10
 
 
+def test_p257_what_sets_hystart_of_the_host_has_all_labs() -> None:
+    cells = paper.load("seed-001", "real").select(
+        ["ideal/1/none/cubic", "ideal/1/hystart/cubic", "ideal/1/none/bbr"], quick=False
+    )
+    about = paper.load("seed-001", "real")
+    drafts = [planning.of_paper(about, cell, (1,)) for cell in cells]
+    plan = planning.of_drafts("x", drafts, "x", 30)
+    found = batches.group(plan.tasks, 4, 30, labs=4)
+    assert {batch.tasks[0]: batch.labs for batch in found.values()} == {
+        "ideal-1-none-cubic.1": 4,
+        "ideal-1-hystart-cubic.1": 4,
+        "ideal-1-none-bbr.1": 1,
+    }
+
+
 def test_p257_a_batch_does_all_its_tasks_though_one_is_to_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, plan, digest = campaign(tmp_path / "c", 3)
     name = together(where, plan)
     program = tmp_path / "command.py"
-    program.write_text("import os; raise SystemExit(4 if 'geo.2' in os.getcwd() else 0)")
+    program.write_text("import os; raise SystemExit(3 if 'geo.2' in os.getcwd() else 0)")
     monkeypatch.setattr(attempt, "command", lambda _: [sys.executable, str(program)])
     worker = Worker(where, digest, 1)
-    assert worker.work_batch(name, threading.Event(), print) == ExitStatus.UNCALIBRATED
+    assert worker.work_batch(name, threading.Event(), print) == ExitStatus.HOST
     assert [task.id for task in where.left(plan)] == ["geo.2"]
     assert not (where.path / "batches" / f"{name}.done").exists()
+    program.write_text("")
     assert worker.work_batch(name, threading.Event(), print) == ExitStatus.OK
     assert (where.path / "batches" / f"{name}.done").is_file()
     assert [len(where.attempts(task)) for task in plan.tasks] == [1, 2, 1]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from satlab.campaign import engine
 from satlab.campaign.engine import Engine, Options
 from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.request import Run
 from satlab.cli import app
 from satlab.common.console import ProgressLog
@@ -31,7 +31,7 @@ def plan(seed: int = 1) -> Plan:
         estimate_s=25,
         cores=1,
     )
-    return Plan(name="queues", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,))
+    return Plan(name="queues", deadline_s=30, cells={"geo": {}}, tasks=(task,))
 
 
 def test_dry_run_prints_what_is_left_and_touches_nothing(
@@ -50,14 +50,14 @@ def test_dry_run_prints_what_is_left_and_touches_nothing(
 def test_a_folder_of_another_plan_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "SNAKEMAKE", tmp_path)
+    monkeypatch.setattr(engine, "is_installed", lambda: True)
     CampaignFolder(tmp_path / "c").begin(plan())
     with pytest.raises(ConfigError, match="another plan"):
         Engine(plan(2), CampaignFolder(tmp_path / "c"), Options()).run(LOG, threading.Event())
 
 
 def test_one_engine_has_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "SNAKEMAKE", tmp_path)
+    monkeypatch.setattr(engine, "is_installed", lambda: True)
     where = CampaignFolder(tmp_path / "c")
     where.begin(plan())
     with (
@@ -70,7 +70,7 @@ def test_one_engine_has_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_without_snakemake_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "SNAKEMAKE", tmp_path / "python")
+    monkeypatch.setattr(engine, "is_installed", lambda: False)
     with pytest.raises(HostError) as caught:
         Engine(plan(), CampaignFolder(tmp_path / "c"), Options()).run(LOG, threading.Event())
     assert "--install campaign" in caught.value.hint
@@ -84,24 +84,25 @@ def test_a_worker_gets_the_plan_s_hash_and_attempts(tmp_path: Path) -> None:
         *("campaign", "batch", str(folder.path), "--plan", "f" * 64, "--retries", "2"),
     ]
     assert words[words.index("--resources") :][:3] == ["--resources", "tasks=3", "labs=3"]
-    assert words[words.index("--retries") + 1] == str(2 + engine.LOST)
+    assert words[words.index("--retries") + 1] == str(engine.LOST)
+    assert "--rerun-incomplete" in words and not {"--nolock", "--drop-metadata"} & {*words}
 
 
-def test_p262_labs_here_take_turns_unless_their_number_is_asked_for(tmp_path: Path) -> None:
-    def has_turns(options: Options) -> bool:
+def test_p262_labs_here_take_slots_unless_their_number_is_asked_for(tmp_path: Path) -> None:
+    def has_slots(options: Options) -> bool:
         return any(
-            "--turns" in word
+            "--slots" in word
             for word in Engine(plan(), CampaignFolder(tmp_path), options).command("0" * 64)
         )
 
-    assert has_turns(Options())
-    assert not has_turns(Options(jobs=2))
+    assert has_slots(Options())
+    assert not has_slots(Options(jobs=2))
 
 
 def test_slurm_has_a_partition_and_no_other_executor_has_one(tmp_path: Path) -> None:
     chosen = engine.choose(plan(), tmp_path, Options("slurm", 4, 1, "labs"))
     words = chosen.command("0" * 64)
     assert "slurm_partition=labs" in words
-    assert any("--turns" in word for word in words), "nodes of a cluster may be one machine"
+    assert any("--slots" in word for word in words), "nodes of a cluster may be one machine"
     with pytest.raises(ConfigError, match="--partition"):
         engine.choose(plan(), tmp_path, Options("local", 4, 1, "labs"))

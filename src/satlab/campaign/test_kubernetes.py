@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from satlab.campaign import kubernetes
 from satlab.campaign.kubernetes import Cluster
-from satlab.campaign.plan import Cell, Plan, Task, digest
+from satlab.campaign.plan import Plan, Task, digest
 from satlab.campaign.request import Check
 from satlab.campaign.worker import Worker
 from satlab.cli import app
@@ -36,12 +36,11 @@ def plan(count: int = 2, *, lab: bool = True) -> Plan:
         )
         for n in range(1, count + 1)
     )
-    return Plan(
-        name="Queues_and.more", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=tasks
-    )
+    return Plan(name="Queues_and.more", deadline_s=30, cells={"geo": {}}, tasks=tasks)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.promise("P95")
 def test_p264_a_campaign_is_a_valid_job_with_a_pod_for_each_task(version: str) -> None:
     config, job = kubernetes.documents(plan(20), CLUSTER)
     for document in (config, job):

@@ -15,7 +15,7 @@ import pytest
 from satlab.campaign import attempt, hosts, remote
 from satlab.campaign.folder import CampaignFolder, locked
 from satlab.campaign.over_ssh import OverSsh
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths
@@ -76,9 +76,7 @@ class Bench:
             estimate_s=1,
             cores=1,
         )
-        self.plan = Plan(
-            name="short", deadline_s=30, cells=(Cell(id="geo", factors={}),), tasks=(task,)
-        )
+        self.plan = Plan(name="short", deadline_s=30, cells={"geo": {}}, tasks=(task,))
         self.where = CampaignFolder(folder / "c")
         self.digest = self.where.begin(self.plan)
 
@@ -121,7 +119,6 @@ def test_p263_files_and_end_of_an_attempt_come_back(bench: Bench) -> None:
 def test_p263_a_repeated_attempt_goes_to_another_host(bench: Bench) -> None:
     bench.works("a", "import sys; sys.exit(4)")
     bench.works("b", "print('{}')")
-    assert bench.work(retries=1) == ExitStatus.UNCALIBRATED
     assert bench.work(retries=1) == ExitStatus.OK
     assert [at.host.name for at in bench.where.attempts(bench.plan.tasks[0])] == ["a", "b"]
 
@@ -162,7 +159,7 @@ def test_p263_a_stop_ends_the_command_elsewhere(bench: Bench) -> None:
     while not (bench.folder / "began").exists():
         stop.wait(0.05)
     stop.set()
-    thread.join(30)
+    thread.join(120)
     assert done == [ExitStatus.INTERRUPTED]
     # Its slot is free again: nothing of it runs.
     with locked(bench.folder / "state" / "satlab" / "attempts" / "slot-0.lock", 20):

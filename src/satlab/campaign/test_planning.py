@@ -37,6 +37,7 @@ def faults(folder: Path, text: str) -> str:
     return "\n".join([str(caught.value), *map(str, caught.value.faults), caught.value.hint])
 
 
+@pytest.mark.promise("P92")
 def test_p202_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> None:
     plan = planned(tmp_path, MATRIX)
     assert plan.name == "queues"
@@ -103,6 +104,7 @@ def test_p202_equal_files_have_equal_plans_that_satisfy_their_schema(tmp_path: P
     assert load(tmp_path / "plan.json", digest(text)).text() == text
 
 
+@pytest.mark.promise("P92")
 def test_p203_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
     text = """
     scenario: [bulk_tcp, nonsense]

@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 
 from satlab.campaign import dataset, host_effect, page, record, samples
 from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Cell, Plan, Task
+from satlab.campaign.page import MetricInWords
+from satlab.campaign.plan import Plan, Task
 from satlab.campaign.record import Host
 from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
 from satlab.cli import app
+from satlab.report.page import Series
 from satlab.service.helper.verbs import RunLink
 
 HOSTS = ("alpha", "beta")
@@ -31,11 +33,11 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CampaignF
     """Return a campaign of two cells over two hosts: beta is slower in the first cell; one task is
     not done.
     """
-    cells = (Cell(id="slow", factors={"loss": 0.5}), Cell(id="equal", factors={"loss": 0}))
+    cells: Any = {"slow": {"loss": 0.5}, "equal": {"loss": 0}}
     tasks = tuple(
         Task(
-            id=f"{cell.id}.{n}",
-            cell=cell.id,
+            id=f"{cell}.{n}",
+            cell=cell,
             number=n,
             request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=n)),
             estimate_s=5,
@@ -83,6 +85,7 @@ def _record(
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
+@pytest.mark.promise("P93")
 def test_p208_every_task_is_one_row_also_failed_and_missing_ones(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:
@@ -103,6 +106,7 @@ def test_p208_every_task_is_one_row_also_failed_and_missing_ones(
         ).columns
 
 
+@pytest.mark.promise("P94")
 def test_p209_a_host_that_differs_is_found_and_equal_ones_are_not(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:
@@ -113,6 +117,7 @@ def test_p209_a_host_that_differs_is_found_and_equal_ones_are_not(
     assert [(host, n) for host, n, _ in slow.hosts] == [("alpha", RUNS), ("beta", RUNS)]
 
 
+@pytest.mark.promise("P94")
 def test_p210_the_page_shows_matrix_failures_hosts_and_plots_as_text(
     measured: tuple[CampaignFolder, Plan],
 ) -> None:
@@ -154,23 +159,24 @@ def test_what_is_measured_is_drawn_by_what_differs_within_a_task_answers_first()
     names = ("metric", "labels", "task", "value")
     common = {"cell": "a", "host": "h", "calibrated": True, "status": "ok"}
     frame = pl.DataFrame([common | dict(zip(names, row, strict=True)) for row in rows])
-    assert [figure.title for figure in page.figures(frame)] == [
+    assert [plot.title for plot in page.plots(frame)] == [
         "Goodput",
         "Page load time, load 0",
         "Page load time, load 1",
         "Link out, direction up",
         "Link out, direction down",
     ]
-    goodput = page.figures(frame)[0]
-    assert goodput.document["data"][0]["y"] == [10.0, 10.0], "in Mbit/s"
-    assert goodput.document["layout"]["yaxis"]["title"]["text"] == "Mbit/s"
+    goodput = page.plots(frame)[0]
+    [boxes] = goodput.series
+    assert isinstance(boxes, Series) and boxes.y == [10.0, 10.0], "in Mbit/s"
+    assert goodput.y[0].title == "Mbit/s"
 
 
 def test_metrics_without_a_unit_keep_their_values() -> None:
-    assert page.in_words("jain_index") == ("Jain index", "", 1.0)
-    assert page.in_words("s") == ("S", "", 1.0)
-    assert page.in_words("tcp_rtt_ms")[0] == "TCP RTT"
-    assert page.in_words("retransmits_count") == ("Retransmits", "", 1.0)
+    assert page.in_words("jain_index") == MetricInWords("Jain index", "", 1.0)
+    assert page.in_words("s") == MetricInWords("S", "", 1.0)
+    assert page.in_words("tcp_rtt_ms").name == "TCP RTT"
+    assert page.in_words("retransmits_count") == MetricInWords("Retransmits", "", 1.0)
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Tasks on one host: what a task of the plan asks, with a deadline, as an attempt on disk.
 
-The command holds the lock of its task. A worker that takes the place of a killed one waits for it,
-counts an attempt that ended, and removes what one left that did not.
+A task out of calibration is repeated here. The command holds the lock of its task: a worker that
+takes the place of a killed one waits for it, counts an attempt that ended, and removes what one
+left that did not.
 """
 
 import os
@@ -20,14 +21,11 @@ from satlab.campaign.record import Attempt, TaskRecord
 from satlab.common.errors import ExitStatus, HostError
 from satlab.common.files import write_atomically
 
-REPEATED = (ExitStatus.UNCALIBRATED, ExitStatus.HOST)
-"""Exit statuses after which another attempt may measure."""
-
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker: the campaign's folder, the SHA-256 of its plan, further attempts at a task, and
-    where they run.
+    """One worker: the campaign's folder, the SHA-256 of its plan, further attempts at a task that
+    is out of calibration, and where they run.
     """
 
     folder: CampaignFolder
@@ -36,8 +34,8 @@ class Worker:
     measure: Measure = attempt.here
 
     def work(self, name: str, stop: threading.Event) -> ExitStatus:
-        """Do a task, unless it is done; 0 when it is recorded, 4 or 3 when it should be tried
-        again, elsewhere.
+        """Do a task, unless it is done; 0 when it is recorded, 3 when the host broke it: it should
+        be tried again, elsewhere.
 
         Raises:
             ConfigError: the plan is another one, or has no such task.
@@ -52,8 +50,8 @@ class Worker:
     ) -> ExitStatus:
         """Do the tasks of a batch one after the other, and mark it when all are recorded.
 
-        What should be tried again keeps none from being done; `note` gets why. Status: 0, or that
-        of the last such one; 130 after `stop`, and when the process that started this one has
+        What a host broke keeps none from being done; `note` gets why. Status: 0, or 3; 130
+        after `stop`, and when the process that started this one has
         ended: the next engine plans what is left.
 
         Raises:
@@ -86,18 +84,29 @@ class Worker:
                 return ExitStatus.OK
             self._sweep(task)
             ended = self.folder.attempts(task)
-            if not self._is_final(ended):
+            while not self._is_final(task, ended):
                 attempt = self._attempt(plan, task, len(ended) + 1, lock, stop)
                 if attempt is None:
                     return ExitStatus.INTERRUPTED
+                if attempt.exit_status == ExitStatus.HOST:
+                    raise HostError(f"attempt {attempt.number}: {attempt.reason}")
                 ended = [*ended, attempt]
-            if not self._is_final(ended):
-                return ExitStatus(ended[-1].exit_status)
             self._record(task, ended)
         return ExitStatus.OK
 
-    def _is_final(self, ended: list[Attempt]) -> bool:
-        return bool(ended) and (ended[-1].exit_status not in REPEATED or len(ended) > self.retries)
+    def _is_final(self, task: Task, ended: list[Attempt]) -> bool:
+        """Return whether the last attempt counts: it measured, or was repeated often enough."""
+        if not ended or ended[-1].exit_status == ExitStatus.HOST:
+            return False
+        off = [
+            record.is_off(
+                task.rule,
+                one.exit_status,
+                self.folder.of(task) / f"attempt-{one.number}" / record.OUTPUT,
+            )
+            for one in ended
+        ]
+        return not off[-1] or sum(off) > self.retries
 
     def _sweep(self, task: Task) -> None:
         """Remove attempts that did not end."""

@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The result of a check, and check.json: the file that it is saved in, and read from as a baseline."""
+"""The result of a check."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import satlab
+from satlab.check import check_file
 from satlab.check.case_link import CaseLink
-from satlab.check.samples import Options, Sample, UnusedSource
+from satlab.check.check_file import Case, CheckFile, Compared, Verdict
+from satlab.check.samples import Options, Sample
 from satlab.check.suite import Suite
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison, TargetVerdict
-from satlab.common.errors import ConfigError, ExitStatus
-
-SCHEMA = "satlab/check/1"
-FILE = "check.json"
+from satlab.common.errors import ExitStatus
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class CheckResult:
     samples: dict[str, list[Sample]]
     verdicts: list[TargetVerdict]
     comparisons: list[BaselineComparison] | None
-    others: Sequence[dict[str, Any]]
+    others: Sequence[CheckFile]
     folder: Path
     began_unix_s: float
     real_s: float
@@ -92,9 +90,13 @@ class CheckResult:
         return causes.mean(traced) if traced else None
 
     def document(self) -> dict[str, Any]:
-        """Return the contents of check.json (schemas/check.schema.json)."""
-        return {
-            "schema": SCHEMA,
+        """Return the contents of check.json as values for `json.dumps`."""
+        return check_file.plain(self.contents())
+
+    def contents(self) -> CheckFile:
+        """Return the contents of check.json."""
+        found = {
+            "schema": "satlab/check/1",
             "version": satlab.__version__,
             "suite": self.suite.name,
             "source": self.suite.source,
@@ -108,33 +110,42 @@ class CheckResult:
                 None if self.comparisons is None else [_comparison(one) for one in self.comparisons]
             ),
         }
+        return cast("CheckFile", found)
 
-    def _case(self, name: str) -> dict[str, Any]:
+    def _case(self, name: str) -> Case:
         link = self.links[name]
         return {
             "id": name,
             "forward_mbps": link.forward_mbps,
             "return_mbps": link.return_mbps,
             "rtt_ms": link.plan.rtt_ms.mean,
-            "queue_bytes": [link.plan.forward.queue_bytes, link.plan.return_.queue_bytes],
+            "queue_bytes": (link.plan.forward.queue_bytes, link.plan.return_.queue_bytes),
             "spent_s": self.spent_s(name),
             "verdicts": [_verdict(one) for one in self.verdicts if one.case == name],
-            "samples": [asdict(one) for one in self.samples[name]],
+            "samples": self.samples[name],
         }
 
 
-def _verdict(one: TargetVerdict) -> dict[str, Any]:
-    document = asdict(one)
-    del document["case"]
-    spread = document.pop("interval_s")
-    times = {"median_s": one.median_s, "low_s": spread["low"], "high_s": spread["high"]}
-    return document | {key: _finite(value) for key, value in times.items()}
+def _verdict(one: TargetVerdict) -> Verdict:
+    return {
+        "mark_mb": one.mark_mb,
+        "target_s": one.target_s,
+        "median_s": _finite(one.median_s),
+        "n": one.n,
+        "censored": one.censored,
+        "died": list(one.died),
+        "result": one.result,
+        "off": one.off,
+        "low_s": _finite(one.interval_s.low),
+        "high_s": _finite(one.interval_s.high),
+    }
 
 
-def _comparison(one: BaselineComparison) -> dict[str, Any]:
+def _comparison(one: BaselineComparison) -> Compared:
     times = {"median_s": one.median_s, "baseline_s": one.baseline_s, "ratio": one.ratio}
     derived = {"is_slower": one.is_slower, "grew": one.grew}
-    return asdict(one) | {key: _finite(value) for key, value in times.items()} | derived
+    found = asdict(one) | {key: _finite(value) for key, value in times.items()} | derived
+    return cast("Compared", found)
 
 
 def _finite(value: float) -> float | None:
@@ -146,66 +157,3 @@ def worst_status(found: Sequence[ExitStatus]) -> ExitStatus:
     """Return the status of several checks: 1 before 4 before 0; 5 if nothing is supported by any."""
     order = (ExitStatus.FAILED, ExitStatus.UNCALIBRATED, ExitStatus.OK, ExitStatus.UNSUPPORTED)
     return min(found, key=order.index)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Read a check.json.
-
-    Raises:
-        ConfigError: the file is not a check.json.
-    """
-    try:
-        document: dict[str, Any] = json.loads(path.read_text())
-        if document["schema"] != SCHEMA:
-            raise _invalid(path, ValueError(f"its schema is {document['schema']}"))
-        if missing := {"suite", "stack", "clock", "marks_mb", "cases"} - document.keys():
-            raise KeyError(*missing)
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror}", hint=f"earlier checks are in runs/check-.../{FILE}"
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise _invalid(path, error) from error
-    return document
-
-
-def load(path: Path, suite: Suite) -> dict[str, Any]:
-    """Read a check.json of a suite.
-
-    Raises:
-        ConfigError: the file is not a check.json, or is of another suite.
-    """
-    document = read(path)
-    if (document["suite"], tuple(document["marks_mb"])) != (suite.name, suite.marks_mb):
-        raise ConfigError(
-            f"{path} is of suite {document['suite']}", hint=f"use a {FILE} of suite {suite.name}"
-        )
-    return document
-
-
-def load_samples(path: Path, suite: Suite) -> dict[str, list[Sample]]:
-    """Read the samples of a check.json by case. Raises ConfigError as `load`."""
-    return samples_of(load(path, suite), path)
-
-
-def samples_of(document: dict[str, Any], path: Path) -> dict[str, list[Sample]]:
-    """Return the samples of a document that was read from `path`.
-
-    Raises ConfigError for invalid ones.
-    """
-    try:
-        return {case["id"]: [_sample(one) for one in case["samples"]] for case in document["cases"]}
-    except (KeyError, TypeError) as error:
-        raise _invalid(path, error) from error
-
-
-def _sample(document: dict[str, Any]) -> Sample:
-    tuples = {name: tuple(document.get(name, ())) for name in ("times_s", "floors_s", "symptoms")}
-    tuples["warnings"] = tuple(UnusedSource(**one) for one in document.get("warnings", ()))
-    return Sample(**document | tuples)
-
-
-def _invalid(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"{path} is not a valid {SCHEMA} file: {error}", hint=f"use the {FILE} of an earlier check"
-    )

@@ -7,15 +7,16 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from satlab.check import case_link, check_result, suite, verdict
+from satlab.check import case_link, check_file, suite, verdict
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
+from satlab.check.check_file import CheckFile
 from satlab.check.check_result import CheckResult, SampleInput
 from satlab.check.endpoint import selection
 from satlab.check.endpoint.lockstep import LockstepPair
@@ -99,9 +100,11 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
         )
     request = replace(request, runs=request.runs or plan.runs)
     baseline = (
-        None if request.baseline is None else check_result.load_samples(request.baseline, plan)
+        None
+        if request.baseline is None
+        else check_file.samples(check_file.load(request.baseline, plan))
     )
-    others = [check_result.load(path, plan) for path in request.compare_with]
+    others = [check_file.load(path, plan) for path in request.compare_with]
     check = _Check(plan, request, baseline, others, log)
     check.build_links(cases)
     try:
@@ -123,7 +126,7 @@ def run_each(
 ) -> list[CheckResult]:
     """Run the check with each pair, one after the other; once, without programs, for no pair.
 
-    Several have a folder each, by their numbers.
+    Each of several pairs has a folder with its number.
 
     Raises:
         ConfigError: as `run`, or a program or endpoint is invalid.
@@ -150,7 +153,7 @@ class _Check:
         plan: Suite,
         request: CheckRequest,
         baseline: verdict.Samples | None,
-        others: Sequence[dict[str, Any]],
+        others: Sequence[CheckFile],
         log: ProgressLog,
     ) -> None:
         self._log = log
@@ -173,15 +176,16 @@ class _Check:
             self.folder = new_folder(request.out, f"check-{plan.name}")
         else:
             self.folder = request.resume
-            self._resume(self.folder / check_result.FILE)
+            self._resume(self.folder / check_file.NAME)
         self._raw = self.folder / "raw"
         self._raw.mkdir(parents=True, exist_ok=request.resume is not None)
 
     def _resume(self, file: Path) -> None:
         """Keep the samples of an earlier check. Raises ConfigError if it had other input."""
-        document = check_result.load(file, self._plan)
-        self._earlier_s = document["real_s"]
-        self.samples = check_result.samples_of(document, file)
+        earlier = check_file.load(file, self._plan)
+        self._earlier_s = earlier["real_s"]
+        self.samples = check_file.samples(earlier)
+        document: Mapping[str, object] = dict(earlier)
         own = {"environment": None} | self._input.document()
         other = [name for name, value in own.items() if document.get(name) != value]
         if other:
@@ -197,8 +201,8 @@ class _Check:
                 self._links[case.id] = case_link.build(self._plan, case, self._raw / "profiles")
 
     def take_samples(self, cases: Sequence[Case]) -> None:
-        """Take samples until the verdicts are final; the same number of them for the same input,
-        however fast.
+        """Take samples until the verdicts are final. Equal input leads to equal numbers of samples
+        on any host.
 
         The backend decides whether those of several cases are taken at once.
         """
@@ -233,13 +237,12 @@ class _Check:
         elif len(samples) < min_runs:
             count = min(min_runs - len(samples), MAX_RUNS)
         else:
+            verdicts = verdict.against_targets(self._plan, [case], self.samples)
+            is_open = any(one.is_open for one in verdicts)
             is_done = self._request.runs is not None or len(samples) >= MAX_RUNS
-            count = 0 if is_done or not self._is_open(case) else MIN_RUNS
+            count = MIN_RUNS if is_open and not is_done else 0
         first = self._seed + len(samples)
         return range(first, first + count)
-
-    def _is_open(self, case: Case) -> bool:
-        return any(one.is_open for one in verdict.against_targets(self._plan, [case], self.samples))
 
     def _keep(self, case: Case, found: Sequence[Sample]) -> None:
         self.samples[case.id] += found
@@ -250,7 +253,7 @@ class _Check:
         self._log.line(f"  {case.id}: {_outcome(self.samples[case.id])} (after {took_s:.1f} s)")
 
     def _take(self, case: Case, seed: int) -> Sample:
-        """Take a sample; on the real clock on a quiet host, and again while it is out of
+        """Take a sample. On the real clock wait for a quiet host, and repeat while it is out of
         calibration, as requested.
         """
         attempts = 0
@@ -263,17 +266,20 @@ class _Check:
         if self._backend.clock == "virtual":
             return take()
         request = self._request
-        found = quiet_host.measured(take, self._why_off, request.patience, self._log, request.stop)
+        found = quiet_host.measured(
+            take,
+            lambda sample: verdict.spoilt_by(sample, is_test=not self._plan.marks_mb),
+            request.patience,
+            self._log,
+            request.stop,
+        )
         return replace(found, attempts=attempts)
-
-    def _why_off(self, found: Sample) -> str:
-        return verdict.spoilt_by(found, is_test=not self._plan.marks_mb)
 
     def save(self) -> CheckResult:
         """Write check.json and return its contents."""
         result = self._result()
         write_atomically(
-            self.folder / check_result.FILE, json.dumps(result.document(), indent=1) + "\n"
+            self.folder / check_file.NAME, json.dumps(result.document(), indent=1) + "\n"
         )
         return result
 
@@ -317,7 +323,6 @@ def _outcome(samples: Sequence[Sample]) -> str:
     """One line for the progress log: number of samples, and the reason of the first failed one."""
     reason = next((one.reason for one in samples if one.status != "ok"), "")
     off = sum(bool(one.calibration) for one in samples)
-    return (
-        f"{len(samples)}"
-        f" samples{f', {off} out of calibration' if off else ''}{f'; {reason}' if reason else ''}"
-    )
+    text = f"{len(samples)} samples"
+    text += f", {off} out of calibration" if off else ""
+    return f"{text}; {reason}" if reason else text

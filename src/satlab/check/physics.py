@@ -11,7 +11,7 @@ from itertools import accumulate
 from collect.floors import Floors, Rates, of_link
 from satlab.check.case_link import CaseLink
 from satlab.check.samples import Sample
-from satlab.check.suite import Case, Change
+from satlab.check.suite import Case
 
 
 def possible(
@@ -60,9 +60,10 @@ def floors_of(link: CaseLink, case: Case) -> Floors:
     floors = of_link(link.plan.model_dump(by_alias=True))
     past = [change for change in case.changes if change.at_s <= (case.second_after_s or -1)]
     later = [change for change in case.changes if change not in past]
+    past_ms = [one.rtt_ms for one in past if one.rtt_ms is not None]
     rtt_ms = min(
         [
-            _last_rtt_ms(past, floors.rtt_ms),
+            past_ms[-1] if past_ms else floors.rtt_ms,
             *(one.rtt_ms for one in later if one.rtt_ms is not None),
         ]
     )
@@ -77,11 +78,7 @@ def floors_of(link: CaseLink, case: Case) -> Floors:
     return replace(floors, rtt_ms=rtt_ms, rates={**floors.rates, "download": _best(rates)})
 
 
-def _last_rtt_ms(changes: Sequence[Change], default_ms: float) -> float:
-    return next((one.rtt_ms for one in reversed(changes) if one.rtt_ms is not None), default_ms)
-
-
 def _best(rates: Rates) -> Rates:
-    """Return from each time on the highest rate that is yet to come."""
+    """Return for each time the highest rate from then on."""
     highest = list(accumulate((bps for _, bps in reversed(rates)), max))
     return tuple((from_ms, bps) for (from_ms, _), bps in zip(rates, reversed(highest), strict=True))

@@ -4,15 +4,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import ConfigDict, Field, with_config
 
 from satlab.check.case_link import CaseLink
 from satlab.check.suite import Case, Suite
+from satlab.check.trace.careful_resume import Resumed
 
 Options = Mapping[str, int | str]
 Status = Literal["ok", "failed", "censored", "unsupported"]
+Side = Literal["client", "server"]
+Spent = Mapping[str, Annotated[float, Field(ge=0)]]
+"""Seconds of a transfer per cause (trace/causes.py); their sum is its duration."""
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Sample:
     """One transfer. None: the backend does not measure it.
@@ -25,7 +32,12 @@ class Sample:
     - `calibration`: checks of link and host that were out of tolerance; empty if none was.
     - `goodput_interop_bps`: as the QUIC interop runner defines it.
     - `return_packets`, `return_bytes`: on the return link during the transfer.
-    - `retransmitted_share`: of the payload sender's bytes.
+    - `sent_datagrams`, `lost_packets`: of the payload's sender, and as it counted them; `acks`: ACK
+      frames of the receiver.
+    - `retransmitted_share`: retransmitted bytes / bytes sent, of the payload's sender: of streams,
+      from its qlog; of TCP, from sequence numbers at the proxy before the link.
+    - `client_cpu_s`, `server_cpu_s`: user and system time of all its processes.
+    - `client_peak_bytes`, `server_peak_bytes`: largest resident memory that was sampled.
     - `client_wait_s`, `server_wait_s`: for which the program could run and had no core.
     - `ledgers`: by direction (forward, return), where its packets went (trace/ledger.py).
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
@@ -47,7 +59,7 @@ class Sample:
     time_to_first_byte_ms: float | None = None
     sent_datagrams: int | None = None
     lost_packets: int | None = None
-    retransmitted_share: float | None = None
+    retransmitted_share: Annotated[float, Field(ge=0, le=1)] | None = None
     acks: int | None = None
     floors_s: tuple[float, ...] = ()
     last_packet_s: float | None = None
@@ -63,23 +75,21 @@ class Sample:
     server_peak_bytes: int | None = None
     ledgers: Mapping[str, Mapping[str, int | None]] | None = None
     symptoms: tuple[str, ...] = ()
-    careful_resume: Mapping[str, Any] | None = None
-    spent_s: Mapping[str, float] | None = None
+    careful_resume: Resumed | None = None
+    spent_s: Spent | None = None
     simulated_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple["UnusedSource", ...] = ()
-    attempts: int = 1
+    attempts: Annotated[int, Field(ge=1)] = 1
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class UnusedSource:
-    """A qlog file of one `side` that was not used.
+    """A qlog file of one `side` that was not used; times and packets do not depend on it."""
 
-    `kind`: missing, broken, too large, or does not fit.
-    """
-
-    kind: str
-    side: str
+    kind: Literal["missing", "broken", "too large", "does not fit"]
+    side: Side
     reason: str
 
     @property
@@ -88,10 +98,8 @@ class UnusedSource:
 
 
 def within_limit(sample: Sample, case: Case, *, has_marks: bool) -> Sample:
-    """Return the sample as it counts by the time limit of its case: marks after it were not reached
-    in time.
-
-    A test case that took longer has failed.
+    """Apply the time limit of the case: later marks count as not reached, and a slower test case as
+    failed.
     """
     last_s = sample.times_s[-1]
     if sample.status != "ok" or last_s is None or last_s <= case.timeout_s:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The order in which a check takes its samples: case by case, or those of all cases side by side.
 
-What is taken depends on the samples of each case alone, in the order of their seeds: both ways, and
-any number of samples at a time, end with the same ones.
+The number of samples of a case depends only on its own samples, in the order of their seeds. So
+both orders lead to the same samples, however many are taken at a time.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,8 @@ Take = Callable[[Case, int], Sample]
 
 
 def longest_first(suite: Suite, cases: Sequence[Case]) -> list[Case]:
-    """Return the cases by the work that they are likely to be: by payload, and by its time at the
-    link's lowest rate.
-
-    The samples that are started last are then short ones, and no core waits long for another.
+    """Return the cases by payload and by its time at the link's lowest rate, longest first. The
+    last samples are then short, and no core waits long for another.
     """
 
     def work(case: Case) -> tuple[float, float]:
@@ -38,12 +36,9 @@ def longest_first(suite: Suite, cases: Sequence[Case]) -> list[Case]:
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a check takes:
-
-    `missing` has the seeds of the next samples of a case, none if it is complete.
-
-    `keep` is called with samples of a case, in the order of their seeds. `missing` counts on what
-    was kept. `complete` is called for each of several cases when it is.
+    """The samples of a check. `missing` returns the seeds of the next samples of a case, none if it
+    is complete. `keep` gets samples of a case in the order of their seeds, before the next
+    `missing`. `complete` is called for each complete case of several.
     """
 
     take: Take
@@ -61,7 +56,7 @@ class Sampling:
         """Take the samples of all cases, up to `at_once` at a time; the first ones in the order of
         `cases`.
 
-        If one raises, `stop` is called to end those in progress, complete ones are kept, and it is
+        If a sample raises, `stop` ends the others, complete ones are kept, and the exception is
         raised.
         """
         taking = _Batches(self, ThreadPoolExecutor(at_once))
@@ -79,7 +74,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class _Batches:
-    """Samples in progress: by case, those that are kept together."""
+    """Samples in progress, in batches: one for each case."""
 
     sampling: Sampling
     pool: ThreadPoolExecutor
@@ -96,8 +91,8 @@ class _Batches:
             self.sampling.complete(case)
 
     def advance(self) -> None:
-        """Keep each batch that is complete, and start the next one of its case; without any, wait
-        for a sample.
+        """Keep each complete batch and start the next one of its case. Without a complete batch,
+        wait for a sample.
         """
         every = [one for _, batch in self.pending.values() for one in batch]
         done = {one for one in every if one.done()}
@@ -115,7 +110,7 @@ class _Batches:
             wait([one for one in every if one not in done], return_when=FIRST_COMPLETED)
 
     def end(self) -> None:
-        """Wait for what is in progress, and keep of each case what is complete up to its first gap."""
+        """Wait for samples in progress. Keep the samples of each case up to its first gap."""
         self.pool.shutdown(cancel_futures=True)
         for case, batch in self.pending.values():
             whole = []

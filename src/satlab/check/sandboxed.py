@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs under test, each in a sandbox of its own, and the files that they leave."""
+"""Programs under test, each in its own sandbox, and the files that they leave."""
 
 import contextlib
 import json
@@ -21,14 +21,13 @@ STOP_S = 10.0
 OUTPUT_TAIL_CHARACTERS = 300
 LOG_END_BYTES = 16 << 10
 LINES_BYTES = 64 << 20
-"""Of a file of JSON lines; more is not read."""
+"""Largest file of JSON lines, bytes; the rest is not read."""
 KEPT_BYTES, KEPT_FILES, KEPT_DEPTH = 256 << 20, 1000, 8
-"""Of each endpoint's files as many are kept, from as many folders, as deep."""
+"""Limits of the files of an endpoint that are kept: number, folders, depth."""
 KEPT_ENTRIES = 10_000
-"""Of a folder, more are not looked at."""
+"""Most entries of a folder; further ones are ignored."""
 KEPT_FILE_BYTES = 16 << 20
-"""Of each endpoint's files, those up to this size are kept, larger ones are what was transferred.
-"""
+"""Largest file of an endpoint that is kept, bytes. Larger files are the transferred payload."""
 
 
 NOT_SUPPORTED = 127
@@ -36,11 +35,11 @@ NOT_SUPPORTED = 127
 endpoints have it.
 """
 _MISSING = re.compile(r"[^|]*(?:: command not found|: not found|: No such file or directory)$")
-"""What a shell prints last, before it ends with the same status, of a program that is not there."""
+"""Last words of a shell that did not find a program; it ends with the same status."""
 
 
 class NotStartedError(Exception):
-    """Why a program is not started."""
+    """A program cannot be started."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class ExitReport:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether it refused the request as unsupported; a shell that found no program did not."""
+        """Whether it refused the request as unsupported, other than a shell that found no program."""
         return self.status == NOT_SUPPORTED and not self.stop_reason and not self._missing
 
     @property
@@ -98,7 +97,7 @@ class SandboxedProcess:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is held, and its sandbox is not made yet."""
+        """Whether it is held and its sandbox is not ready yet."""
         if self._held_by is None:
             return False
         try:
@@ -108,7 +107,7 @@ class SandboxedProcess:
         return False
 
     def release(self) -> None:
-        """Start a program that is held; nothing if it is not, or has ended."""
+        """Start a program that is held."""
         if self._held_by is not None:
             with contextlib.suppress(OSError):
                 self._held_by.send(b"+")
@@ -159,7 +158,7 @@ def start(box: Sandbox, argv: Sequence[str], log: Path) -> SandboxedProcess:
     """Start a program in a sandbox; its output goes to `log`.
 
     Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox
-    is made from, and how it ended. A program that is held waits for `release`.
+    is made from, and how it ended. With `held` the program waits for `release`.
 
     Raises:
         NotStartedError: the host cannot grant its capabilities.

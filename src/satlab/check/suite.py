@@ -15,9 +15,9 @@ from satlab.link.config import LossProcess
 MB = 1_000_000
 MOST_MARKS, MOST_CASES, MOST_MODES = 20, 1000, 100
 MOST_FILES_BYTES = 1 << 30
-"""Of all files of a case together."""
+"""Largest size of all files of a case, bytes."""
 Mark = Annotated[float, Field(ge=0.001, le=1000)]
-"""10^6 bytes of payload: from 1 kB to 1 GB, which a sandbox has room for."""
+"""Payload in 10^6 bytes, from 1 kB to 1 GB, so that it fits in a sandbox."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 
 
@@ -114,12 +114,22 @@ class Case(_Model):
 
     @property
     def is_for_satperf(self) -> bool:
-        """Whether it sets what only satperf has: options, or the rate of the source."""
+        """Whether it sets options or a source rate, which only satperf has."""
         return bool(self.client or self.server or self.source_mbps is not None)
 
 
+def _with_modes(schema: dict[str, Any]) -> None:
+    schema["properties"]["modes"] = {
+        "description": (
+            "fields of cases by name of a mode: each case is taken in each mode, as CASE-MODE"
+        ),
+        "type": "object",
+        "additionalProperties": {"type": ["object", "null"]},
+    }
+
+
 class Suite(_Model):
-    """A suite file.
+    """The YAML file of a suite of satlab check.
 
     Times are from the client's first packet until `marks_mb` (10^6 bytes) have arrived.
 
@@ -129,6 +139,7 @@ class Suite(_Model):
     defaults of the command line's.
     """
 
+    model_config = ConfigDict(json_schema_extra=_with_modes)
     schema_: Literal["satlab/suite/1"] = Field(alias="schema")
     name: Name
     source: str = Field(min_length=1)
@@ -248,19 +259,6 @@ def file_of(name: str) -> Path:
             f"no suite {name} is shipped ({known})", hint="or use a file: --suite FILE.yml"
         )
     return file
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of suite files."""
-    document = Suite.model_json_schema(by_alias=True)
-    document["properties"]["modes"] = {
-        "description": (
-            "fields of cases by name of a mode: each case is taken in each mode, as CASE-MODE"
-        ),
-        "type": "object",
-        "additionalProperties": {"type": ["object", "null"]},
-    }
-    return document
 
 
 def load(path: Path) -> Suite:

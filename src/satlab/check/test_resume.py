@@ -164,7 +164,7 @@ def test_the_floor_is_round_trips_and_bytes(
     ],
 )
 def test_the_table_says_what_careful_resume_did(
-    resumed: dict[str, Any] | None, text: str | None
+    resumed: careful_resume.Resumed | None, text: str | None
 ) -> None:
     expected = () if text is None else (f"careful resume: {text}",)
     assert careful_resume.symptoms(resumed) == expected

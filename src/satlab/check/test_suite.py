@@ -118,7 +118,7 @@ TEST = "{id: a, forward_mbps: 1, return_mbps: 1, test: transfer, files_bytes: %s
         ("cases: []\nmodes: [a]", "modes are fields"),
     ],
 )
-def test_t70_what_a_suite_asks_for_is_bounded_before_any_work(
+def test_t65_what_a_suite_asks_for_is_bounded_before_any_work(
     tmp_path: Path, fields: str, said: str
 ) -> None:
     file = tmp_path / "suite.yml"

@@ -20,11 +20,8 @@ from satlab.run import calibrate, host_load
 
 
 def test_a_test_case_passes_when_all_its_samples_did() -> None:
-    document = {
-        "marks_mb": [],
-        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "files_bytes": [1024]}],
-    }
-    tests = small(**document)
+    case = {"id": "a", "forward_mbps": 10, "return_mbps": 2}
+    tests = small(marks_mb=[], cases=[case | {"files_bytes": [1024]}])
     for samples, result in (
         ([one("a", 2.0)] * 3, "pass"),
         ([one("a", 2.0), one("a", None, status="failed", reason="wrong file")], "fail"),
@@ -32,7 +29,7 @@ def test_a_test_case_passes_when_all_its_samples_did() -> None:
         [found] = verdict.against_targets(tests, tests.cases, {"a": samples})
         assert (found.result, found.mark_mb, found.target_s) == (result, None, None)
     with pytest.raises(ValueError, match="lacking"):
-        small(marks_mb=[], cases=[{"id": "a", "forward_mbps": 10, "return_mbps": 2}])
+        small(marks_mb=[], cases=[case])
 
 
 @pytest.mark.parametrize(
@@ -46,6 +43,7 @@ def test_a_test_case_passes_when_all_its_samples_did() -> None:
         ((2.9, 2.8, 2.9, 2.7, 2.9), None, "to be determined"),
     ],
 )
+@pytest.mark.promise("P75")
 def test_a_target_is_met_by_the_upper_end(
     times: tuple[float | None, ...], target: float | None, result: str
 ) -> None:
@@ -80,6 +78,7 @@ def judged(*samples: Sample) -> verdict.TargetVerdict:
     return found
 
 
+@pytest.mark.promise("P34")
 def test_samples_over_a_link_out_of_calibration_are_kept_and_not_counted() -> None:
     good, off = one("a", 1.0), one("a", 9.0, calibration="rtt_ms")
     mixed = judged(good, good, off)
@@ -219,6 +218,7 @@ def compare(now: list[Sample], before: list[Sample]) -> BaselineComparison:
     return found
 
 
+@pytest.mark.promise("P75")
 def test_a_slowdown_is_found_and_noise_is_not() -> None:
     before = noisy("a", 10, 0.2, 1)
     found = compare(noisy("a", 11, 0.2, 2), before)
@@ -259,6 +259,7 @@ def test_a_comparison_counts_calibrated_samples_alone() -> None:
     assert compare(before, [*before[:5], *off(noisy("a", 1, 0.1, 5, 5))]).n_baseline == 5
 
 
+@pytest.mark.promise("P75")
 def test_what_is_not_slower_is_undecided_where_twice_the_time_would_not_be_detected() -> None:
     """Two samples of each side: the smallest p-value of a rank sum is 1/6."""
     few = compare(noisy("a", 30, 0.2, 3)[:2], noisy("a", 10, 0.2, 1)[:2])

@@ -42,9 +42,9 @@ TIMING = (
     "late_packet_ratio.",
     "forward_udp_goodput_bps",
 )
-"""Checks of calibration that judge times and rates, by how their names begin. Not the round-trip
-time, which is that of the link requested; losses of the host can make a program send what its test
-case looks for.
+"""First parts of the names of calibration checks that judge times and rates. They do not matter for
+a test case without times, unlike the round-trip time and the host's losses, which can change what a
+program sends.
 """
 Result = Literal["pass", "fail", "to be determined", "unsupported", "not measurable"]
 ComparisonResult = Literal["slower", "no slower", "undecided", "not measurable"]
@@ -300,9 +300,8 @@ def _pair(
 
 
 def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float] | None:
-    """Return by how much the mean seconds per cause of the counted samples grew;
-
-    None if one side was not traced.
+    """Return by how much the mean seconds per cause of the counted samples grew; None if one side
+    was not traced.
     """
     sides = [
         [one.spent_s for one in counted_of(samples) if one.spent_s] for samples in (now, before)

@@ -10,7 +10,7 @@ import typer
 
 from satlab.cli.base import Quiet, app, command
 from satlab.common import needs, paths
-from satlab.common.console import ProgressLog
+from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 
@@ -47,7 +47,7 @@ def bench_host(
     needs.root(NETNS)
     result = host_bench.measure(ProgressLog(quiet))
     for line in [json.dumps(result, indent=1)] if json_lines else host_bench.lines(result):
-        print(line)
+        say(line)
     return ExitStatus.OK if result["labs"] else ExitStatus.UNCALIBRATED
 
 

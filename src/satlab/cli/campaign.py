@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, app, command, print_json_lines
+from satlab.cli.base import Quiet, Retries, WaitQuiet, app, command, print_json_lines
 from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
@@ -39,8 +39,8 @@ def plan_campaign(
 ) -> int:
     """Check a campaign's file and plan its tasks as JSON; runs nothing."""
     from satlab.campaign import planning
+    from satlab.campaign.engine import duration
     from satlab.common.files import write_atomically
-    from satlab.papers.executor import duration
 
     needs.ensure("link")
     plan = planning.plan(file)
@@ -117,11 +117,18 @@ def run_campaign(
 
 def _install(plan: "Plan") -> None:
     """Install what the tasks of a plan need."""
+    from satlab.campaign.request import Flows
+
+    labs = [task.request for task in plan.tasks if task.lab == "netns"]
+    files = [one.flows for one in labs if isinstance(one, Flows)]
+    stacks = {flow["stack"] for flows in files for flow in flows["flows"]}
     groups: list[Group] = ["campaign"]
-    groups += ["virtual"] if any(task.lab == "virtual" for task in plan.tasks) else []
-    has_labs = any(task.lab == "netns" for task in plan.tasks)
-    needs.ensure(*groups, *(("lab", "quic", "fec") if has_labs else ()))
-    if has_labs:
+    groups += ["virtual"] if stacks or len(labs) < len(plan.tasks) else []
+    groups += ["lab", "quic", "fec"] if labs else []
+    groups += ["ngtcp2"] if stacks else []
+    groups += ["picoquic"] if "picoquic" in stacks else []
+    needs.ensure(*groups)
+    if labs:
         needs.root(NETNS)
 
 
@@ -131,27 +138,27 @@ def batch_of_campaign(
     name: Annotated[str, typer.Argument(help="Id of the batch.")],
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
     retries: Annotated[
-        int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)
+        int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=100)
     ] = 0,
     hosts: Annotated[
         Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")
     ] = None,
-    turns: Annotated[
-        bool, typer.Option("--turns", help="Run as many labs at once as this host can emulate.")
+    slots: Annotated[
+        bool, typer.Option("--slots", help="Run as many labs at once as this host can emulate.")
     ] = False,
+    wait_quiet: WaitQuiet = 0.0,
 ) -> int:
     """Run a batch of a campaign's tasks; the campaign's engine calls this on a host."""
-    from satlab.campaign import attempt
     from satlab.campaign import hosts as hosts_files
     from satlab.campaign import plan as plans
-    from satlab.campaign import turns as turns_of_host
+    from satlab.campaign.attempt import Measure
     from satlab.campaign.folder import CampaignFolder
+    from satlab.campaign.lab_slots import OnThisHost
     from satlab.campaign.over_ssh import OverSsh
     from satlab.campaign.worker import Worker
 
     where = CampaignFolder(folder)
-    here = turns_of_host.in_turn if turns else attempt.here
-    measure = here
+    measure: Measure = OnThisHost(slots, wait_quiet)
     if hosts:
         known = hosts_files.load(hosts)
         measure = OverSsh(known, where, plans.load(where.plan_file, plan).answer_mib << 20)
@@ -227,9 +234,10 @@ def report_campaign(
     """Collect what is done as one Parquet dataset, test the effect of the host, and write the
     report page.
     """
-    from satlab.campaign import conclusions, dataset, host_effect, page
+    from satlab.campaign import dataset, host_effect, page, reproduction
     from satlab.campaign import plan as plans
     from satlab.campaign.folder import CampaignFolder
+    from satlab.papers import results
 
     where, log = CampaignFolder(folder), ProgressLog()
     plan = plans.load(where.plan_file)
@@ -237,13 +245,115 @@ def report_campaign(
         collected = dataset.collect(plan, where)
     for task, fault in collected.changed.items():
         log.line(f"warning: {task}: {fault}")
-    found = conclusions.of_paper(plan, where, collected)
-    for one in found.judged:
-        log.line(f"{one.title}: {one.verdict} ({one.evidence})")
-    found.write(where.path)
-    path = page.write(plan, where, collected, host_effect.effects(collected.frame), found.judged)
+    judgements = []
+    if reproduction.is_of_paper(plan):
+        found = reproduction.judged(plan, where, collected)
+        judgements = [one for one in found.judgements if one.verdict != "not measured"]
+        results.write(found, where.path / "report")
+    for one in judgements:
+        log.line(f"{one.conclusion.text}: {one.verdict} ({'; '.join(one.evidence)})")
+    path = page.write(plan, where, collected, host_effect.effects(collected.frame), judgements)
     if json_lines:
         print_json_lines(collected.frame.iter_rows(named=True))
     else:
         say(path)
     return ExitStatus.OK
+
+
+@command(epilog="Example: satlab reproduce seed-003 --quick")
+def reproduce(
+    paper: Annotated[
+        Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"],
+        typer.Argument(
+            help=(
+                "seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002:"
+                " Kosek et al., IFIP "
+                "Networking 2022. seed-003: congestion control across a handover. seed-004: QUIC in"
+                " SATCOM. rfc-9959: what "
+                "Careful Resume costs others."
+            )
+        ),
+    ],
+    clock: Annotated[
+        Literal["real", "virtual"] | None,
+        typer.Option(
+            help=(
+                "Labs in real time (seed-000 to -003), or flows under the virtual clock (not"
+                " seed-002)."
+            )
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="One run of the cells that serve the conclusions."),
+    ] = False,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            help="Runs of each cell. Default: those of the paper's file.",
+            min=1,
+            max=10000,
+        ),
+    ] = None,
+    cells: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003:"
+                " test4/*,more/pie/*. Default: "
+                "all of the paper; types quic-warm and h3-warm are ours, and run where they are"
+                " written out."
+            )
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")
+    ] = None,
+    parallel: Annotated[
+        str,
+        typer.Option(
+            help=(
+                "Runs at once: a number, or auto: one per core; labs as many as `bench host`"
+                " found, else half of the cores; one with --wait-quiet."
+            )
+        ),
+    ] = "auto",
+    out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path(
+        "runs"
+    ),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
+    ] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="The results as JSON on stdout.")
+    ] = False,
+    wait_quiet: WaitQuiet = 0.0,
+    retries: Retries = 0,
+    rate_once: Annotated[
+        bool,
+        typer.Option(
+            "--rate-once",
+            help="Labs of flows: measure the rate of equal links once in half an hour.",
+        ),
+    ] = False,
+) -> int:
+    """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the
+    published figures.
+    """
+    from satlab.campaign import reproduction
+    from satlab.run.quiet_host import Patience
+
+    chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
+    patience = Patience(wait_quiet, retries)
+    request = reproduction.Request(
+        paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once
+    )
+    needs.ensure("link")
+    work = reproduction.prepare(request)
+    if dry_run:
+        say(json.dumps(work.document(), indent=1))
+        return ExitStatus.OK
+    _install(work.engine.plan)
+    status = work.run(stop_on_signal())
+    work.show(as_json=json_lines)
+    return status

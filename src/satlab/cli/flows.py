@@ -2,6 +2,7 @@
 """`satlab flows`: a file of flows on either clock."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Annotated, Literal
@@ -48,7 +49,7 @@ def flows(
 
     Status 1: a flow failed.
     """
-    from satlab.flows import real_clock, satvirtual, tables
+    from satlab.flows import known_rates, real_clock, satvirtual, tables
 
     needs.ensure("virtual")
     if clock == "real":
@@ -60,9 +61,12 @@ def flows(
         needs.root(NETNS)
         folder = new_folder(runs, "flows")
         shutil.copyfile(file, folder / "flows.json")
-        log = ProgressLog(quiet)
-        done = real_clock.run(file, folder, log, stop_on_signal())
+        log, kept = ProgressLog(quiet), os.environ.get(known_rates.VARIABLE)
+        rates = known_rates.KnownRates(Path(kept)) if kept else None
+        done = real_clock.run(file, folder, log, stop_on_signal(), rates)
         outcome, status = done.outcome, done.status
+        if rates is not None and outcome["calibration"]:
+            rates.forget()
         log.line(str(folder))
     elif dry_run:
         raise ConfigError(

@@ -105,13 +105,12 @@ def run(
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.link import testbed
-    from satlab.run import run as running
-    from satlab.run import shipped
+    from satlab.run import scenario_run, shipped
     from satlab.run.quiet_host import Patience
 
     needs.ensure("link" if dry_run else "lab")
     bed = testbed.choose(settings_of(settings or ()), link)
-    request = running.RunRequest(
+    request = scenario_run.RunRequest(
         scenario=shipped.scenario_file(scenario),
         link=bed.link,
         settings=bed.settings,
@@ -123,9 +122,11 @@ def run(
         jobs=(jobs,) if jobs else (),
         privileges=privileges,
         job_packages=job_packages,
-        entities=running.entities_of(settings_of(entity), bed.link.topology()) if entity else None,
+        entities=scenario_run.entities_of(settings_of(entity), bed.link.topology())
+        if entity
+        else None,
     )
-    prepared = running.prepare(request)
+    prepared = scenario_run.prepare(request)
     for warning in prepared.warnings:
         ProgressLog(quiet).line(f"warning: {warning}")
     if dry_run:
@@ -136,7 +137,7 @@ def run(
     if prepared.needs_fec:
         needs.ensure("fec")
     needs.root(NETNS)
-    outcome = running.calibrated(
+    outcome = scenario_run.calibrated(
         prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal()
     )
     print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
@@ -237,105 +238,6 @@ def export(
 
     say(f"{rebuild.export(folders, out, has_series=series)} rows: {out}")
     return ExitStatus.OK
-
-
-@command(epilog="Example: satlab reproduce seed-003 --quick")
-def reproduce(
-    paper: Annotated[
-        Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"],
-        typer.Argument(
-            help=(
-                "seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002:"
-                " Kosek et al., IFIP "
-                "Networking 2022. seed-003: congestion control across a handover. seed-004: QUIC in"
-                " SATCOM. rfc-9959: what "
-                "Careful Resume costs others."
-            )
-        ),
-    ],
-    clock: Annotated[
-        Literal["real", "virtual"] | None,
-        typer.Option(
-            help=(
-                "Labs in real time (seed-000 to -003), or flows under the virtual clock (not"
-                " seed-002)."
-            )
-        ),
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="One run of the cells that serve every conclusion (not seed-002)."
-        ),
-    ] = False,
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            help="Runs of each cell. Default: those of the paper's file; seed-002: 10.",
-            min=1,
-            max=10000,
-        ),
-    ] = None,
-    cells: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003:"
-                " test4/*,more/pie/*. Default: "
-                "all of the paper; types quic-warm and h3-warm are ours, and run where they are"
-                " written out."
-            )
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")
-    ] = None,
-    parallel: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "Runs at once: a number, or auto: seed-002 as many labs as calibration bears,"
-                " others one lab."
-            )
-        ),
-    ] = "auto",
-    out: Annotated[Path, typer.Option(help="Parent folder of the campaign's folder.")] = Path(
-        "runs"
-    ),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
-    ] = False,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="The results as JSON on stdout.")
-    ] = False,
-    wait_quiet: WaitQuiet = 0.0,
-    retries: Retries = 0,
-    rate_once: Annotated[
-        bool,
-        typer.Option(
-            "--rate-once",
-            help="Labs of flows: measure the rate of equal links once in half an hour.",
-        ),
-    ] = False,
-) -> int:
-    """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the
-    published figures.
-    """
-    from satlab.papers import engine
-    from satlab.run.quiet_host import Patience
-
-    patience = Patience(wait_quiet, retries)
-    chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
-    request = engine.Request(
-        paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once
-    )
-    work = engine.prepare(request, dry_run=dry_run)
-    if dry_run:
-        say(work.plan())
-        return ExitStatus.OK
-    status = work.execute(stop_on_signal())
-    work.show(as_json=json_lines)
-    return status
 
 
 @command()

@@ -55,9 +55,9 @@ def serve(
     quiet: Quiet = False,
 ) -> int:
     """Serve OpenBACH's REST API and the web pages; scenarios queue for the machine."""
-    from satlab.service.api import supervisor
+    from satlab.service import supervisor
     from satlab.service.api.account_store import Role
-    from satlab.service.api.listen import ServeRequest
+    from satlab.service.listen import ServeRequest
 
     needs.ensure("lab", "quic", "fec")
     needs.root("the service's root helper makes network namespaces")

@@ -39,6 +39,7 @@ def offered(*words: str) -> list[str]:
         (("satlab", "campaign", "ta"), set()),
     ],
 )
+@pytest.mark.promise("P31")
 def test_bash_offers_commands_options_and_their_values(
     words: tuple[str, ...], expected: set[str]
 ) -> None:

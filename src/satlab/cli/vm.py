@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands of the VM lab:
-
-`satlab vm ...`. LAB_SIZE, LAB_DRIVER and LAB_BOX choose as they do for Vagrant.
+"""Commands of the VM lab: `satlab vm ...`. LAB_SIZE, LAB_DRIVER and LAB_BOX choose as they do for
+Vagrant.
 """
 
 from pathlib import Path

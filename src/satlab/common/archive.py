@@ -2,9 +2,9 @@
 """Tar archives of others, read as a stream with limits (POSIX.1-2017, pax, "ustar Interchange
 Format"; GNU tar).
 
-Each limit holds before the bytes that it is about are in memory: `tarfile` reads extended headers
-of any size. `Reader` yields the members and changes nothing. `Place` writes plain files and folders
-below one folder, through descriptors that follow no link.
+Limits apply before bytes are in memory; `tarfile` reads extended headers of any size. `Reader`
+yields the members and changes nothing. `Place` writes plain files and folders below one folder,
+through descriptors that follow no link.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class ArchiveError(Exception):
 
 
 class Source(Protocol):
-    """What is read: `read(n)` returns at most n bytes, none at the end."""
+    """A source of bytes: `read(n)` returns at most n bytes, none at the end."""
 
     def read(self, size: int, /) -> bytes:
         """Return at most so many bytes."""
@@ -44,9 +44,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one archive.
-
-    `total_bytes`: of the stream, headers included. `header_bytes`: of one extended header.
+    """Limits of one archive. `total_bytes`: the stream, with headers. `header_bytes`: one extended
+    header.
     """
 
     total_bytes: int
@@ -99,9 +98,8 @@ class Member:
 
 
 class Reader:
-    """Yields the members of an archive in their order;
-
-    `content` is that of the member that was yielded last.
+    """Yields the members of an archive in their order; `content` is that of the member that was
+    yielded last.
 
     Raises ArchiveError.
     """
@@ -111,7 +109,7 @@ class Reader:
         self._offset, self._left, self._padding, self._count = 0, 0, 0, 0
 
     def __iter__(self) -> Iterator[Member]:
-        """Yield the members; content that was not read is passed over."""
+        """Yield the members; unread content is skipped."""
         while (member := self._next()) is not None:
             yield member
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """Exit status of `satlab`; the table is in ARCHITECTURE.md."""
+    """Exit status of `satlab`; the table is in docs/cli.md."""
 
     OK = 0
     FAILED = 1

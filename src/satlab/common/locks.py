@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lock files (flock(2)): whoever has the descriptor, also by inheritance, holds what was taken with
-it.
-"""
+"""Lock files (flock(2)). A process that inherits the descriptor also holds the lock."""
 
 import fcntl
 import os

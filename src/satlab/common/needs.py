@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A command's requirements on the host: the launcher installs or builds programs at first use, and
-sudo makes it root.
+"""What a command needs of the host: it is installed at first use, and sudo makes the command root.
 
 Both only where the launcher `./satlab` started the program; its children and tests use what is
 installed.
@@ -8,16 +7,16 @@ installed.
 
 import os
 import shutil
-import subprocess
 import sys
 from typing import Literal
 
+from satlab.common import install
 from satlab.common.errors import HostError
 
 Group = Literal[
     "link", "lab", "quic", "fec", "virtual", "lockstep", "ngtcp2", "picoquic", "vm", "campaign"
 ]
-"""Rows of the table in the launcher: Debian packages and programs that belong together."""
+"""Rows of the table in `install`: packages and programs that belong together."""
 NETNS = "a lab is made of network namespaces"
 """Why most commands need root."""
 _VARIABLE = "SATLAB_LAUNCHER"
@@ -38,13 +37,11 @@ def ensure(*groups: Group) -> None:
     Its progress goes to stderr.
 
     Raises:
-        SystemExit: the launcher failed and has printed why.
+        HostError: something cannot be installed here.
+        SystemExit: sudo has installed it, and failed.
     """
-    if _Started.by is None:
-        return
-    done = subprocess.run([_Started.by, "--install", *groups], stdout=sys.stderr, check=False)
-    if done.returncode:
-        raise SystemExit(done.returncode)
+    if _Started.by is not None:
+        install.install(*groups)
 
 
 def root(why: str) -> None:

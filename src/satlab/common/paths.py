@@ -4,7 +4,9 @@
 import os
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+_PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = data if (data := _PACKAGE / "data").is_dir() else _PACKAGE.parents[1]
+"""The checkout; in a wheel the folder of its data."""
 LAB_FILE = ROOT / "vagrant" / "lab.yml"
 PROFILES = ROOT / "opensand-profiles"
 SCENARIOS = ROOT / "openbach-scenarios" / "scenarios"
@@ -13,7 +15,7 @@ WEB_TARGETS = ROOT / "web-targets"
 SUITES = ROOT / "suites"
 PAPERS = ROOT / "papers"
 SCHEMAS = ROOT / "schemas"
-SHIM = ROOT / "src" / "satlab" / "openbach" / "shim"
+SHIM = _PACKAGE / "openbach" / "shim"
 PROGRAMS_VARIABLE = "SATLAB_PROGRAMS"
 PROGRAMS = Path(os.environ.get(PROGRAMS_VARIABLE, ROOT / "target" / "release"))
 """Our programs. Tests choose the folder of the build profile `ci`."""
@@ -24,10 +26,8 @@ SATPERF = PROGRAMS / "satperf"
 SATFEC = PROGRAMS / "satfec"
 SATPEP = PROGRAMS / "satpep"
 PICOQUIC = ROOT / ".satlab" / "picoquic" / "picoquicdemo"
-"""Built by the launcher (docs/decisions/0016-picoquic.md) from the archive that PICOQUIC_PIN names.
-"""
-PICOQUIC_PIN = ROOT / "requirements-picoquic.lock"
-PYTHONPATH = f"{ROOT / 'src'}:{ROOT}"
+"""Built by satlab.common.install (docs/decisions/0016-picoquic.md)."""
+PYTHONPATH = f"{_PACKAGE.parent}:{ROOT}"
 """Where a new Python process finds the product."""
 STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where a program finds others, whatever the caller's variable PATH is."""

@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 LARGEST = 1 << 62
-"""Bound of files that are not read whole, bytes."""
+"""Size limit of files that are not read as a whole, bytes."""
 
 
 class RefusedError(Exception):
-    """What is not read, although it is there."""
+    """A file exists, and is not read."""
 
 
 def named(path: Path) -> Path:
@@ -126,9 +126,8 @@ def _check(status: os.stat_result, most: int) -> None:
 
 
 def start_of(root: Path, name: str, most: int) -> str | None:
-    """Return the beginning of a file below a folder, at most `most` bytes;
-
-    None where it cannot be read.
+    """Return the beginning of a file below a folder, at most `most` bytes; None where it cannot be
+    read.
     """
     try:
         with below(root, name) as file:

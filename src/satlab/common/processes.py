@@ -20,23 +20,22 @@ from satlab.common.errors import HostError
 POLL_S = 0.01
 LOG_LINES = 5
 LOG_TAIL_BYTES = 4096
-"""OpenSAND may write an error for every packet that it loses."""
+"""Lines of a log that are quoted, and bytes in which they are looked for. OpenSAND may write an
+error for every lost packet.
+"""
 
 
 @dataclass(frozen=True)
 class Entrance:
-    """What makes a command run elsewhere: the words before it, and all variables of the process
-    that they start.
-    """
+    """How to run a command elsewhere: the words before it, and all its variables."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 class TrackedProcess(BaseModel):
-    """A process and its log;
-
-    `start_ticks` (/proc/PID/stat) distinguishes it from a later one of the same number.
+    """A process and its log; `start_ticks` (/proc/PID/stat) distinguishes it from a later one of
+    the same number.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,9 +48,8 @@ class TrackedProcess(BaseModel):
         return start_ticks(self.pid) == self.start_ticks
 
     def exit_code(self) -> int | None:
-        """Return how it ended, -N for signal N;
-
-        None while it runs, and where this program is not its parent.
+        """Return how it ended, -N for signal N; None while it runs, or if this program is not its
+        parent.
         """
         with contextlib.suppress(ChildProcessError):
             # WNOWAIT leaves it to be reaped.
@@ -80,9 +78,8 @@ class TrackedProcess(BaseModel):
 
 @dataclass(frozen=True)
 class ProcfsProcess:
-    """A process as /proc shows it;
-
-    `start_ticks` (since boot) distinguishes it from a later one of the same number.
+    """A process as /proc shows it; `start_ticks` (since boot) distinguishes it from a later one of
+    the same number.
 
     `own_ticks`: its CPU time; `cpu_ticks`: with that of the children that it waited for.
     """
@@ -136,9 +133,8 @@ def parse_process(stat: str) -> ProcfsProcess:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks after boot;
-
-    None when there is none, or only a zombie.
+    """Return when a process started, in clock ticks after boot; None when there is none, or only a
+    zombie.
     """
     process = read_process(pid)
     return None if process is None or process.dead else process.start_ticks
@@ -153,7 +149,7 @@ def log_tail(log: Path) -> str | None:
 
 
 def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
-    """Start a process in a session of its own: it outlives this program and its terminal.
+    """Start a process in a new session, so that it outlives this program and its terminal.
 
     `out` and `log` take its stdout and stderr, private to root; they may be one file.
     """
@@ -190,8 +186,8 @@ def reap(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: flo
 
 
 def send(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
-    """Send a signal through pidfds to those that still belong once held: by then a number may be
-    another process's.
+    """Send a signal to processes through pidfds. Once held, each is checked again, as its number
+    may have become another process's.
     """
     with contextlib.ExitStack() as held:
         handles = {}

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Temporary folders that jobs and programs under test write below: root's own, removed whatever
-they hold.
+"""Temporary folders of root, below which jobs and programs under test write. They are removed
+whatever they contain.
+
+A sandboxed program writes to a file system in memory with a size (`sized`), mounted in such a
+folder: so the kernel bounds its bytes and files, however the program holds them.
 """
 
+import errno
 import fcntl
 import logging
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,26 +20,26 @@ from pathlib import Path
 from satlab.common.errors import HostError
 
 REMOVE_S = 20.0
-"""How long a removal may take, s; less than the API waits for its root helper."""
+"""Longest removal, s: less than the API's wait for its root helper."""
 PREFIX = "satlab-scratch-"
+MOUNT_S = 20.0
 _LOG = logging.getLogger("satlab.scratch")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+"""A space, tab, line end or backslash in a path of mountinfo (proc_pid_mountinfo(5))."""
 
 
 def remove(path: Path, within_s: float = REMOVE_S) -> None:
-    """Remove a file, or a folder and all in it, however deep.
+    """Remove a file, or a folder and all in it, however deep. Links are not followed.
 
-    Links are not followed, other file systems not entered.
+    File systems that are mounted in it are detached, and not entered.
 
     Raises:
         HostError: something is left after `within_s`, or cannot be removed.
     """
-    argv = [
-        "rm",
-        "-rf",
-        "--one-file-system",
-        "--",
-        str(path),
-    ]  # shutil.rmtree is recursive: 1000 folders deep it fails
+    for mounted in _mounted_below(path):
+        _mount("umount", "--lazy", "--", str(mounted))
+    # shutil.rmtree is recursive: 1000 folders deep it fails
+    argv = ["rm", "-rf", "--one-file-system", "--", str(path)]
     hint = f"look at what is in it, then: rm -rf {path}"
     try:
         done = subprocess.run(
@@ -47,8 +52,66 @@ def remove(path: Path, within_s: float = REMOVE_S) -> None:
         raise HostError(f"{path}: {reason[-200:]}", hint)
 
 
+def sized(folder: Path, size_bytes: int, files: int) -> None:
+    """Mount an empty file system in memory on an empty folder of this program's, for programs in
+    sandboxes to write.
+
+    It holds so many bytes, at most half of the host's memory, and so many files and folders. What a
+    program writes there counts as memory of its sandbox. `remove` detaches it, and `folder` and
+    `sweep` do.
+
+    Raises:
+        HostError: it cannot be mounted.
+    """
+    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    options = f"nosuid,nodev,mode=0755,size={min(size_bytes, half)},nr_inodes={files}"
+    _mount("mount", "--types", "tmpfs", "--options", options, "satlab", str(folder))
+
+
+def copy_out(folder: Path, target: Path) -> None:
+    """Copy the files that programs have left in a folder, after they ended. Links stay links, holes
+    stay holes. Anything that cannot be copied, such as folders nested too deeply, is left out and
+    logged.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    options = ["--archive", "--sparse=always", "--no-target-directory"]
+    argv = ["cp", *options, "--", str(folder), str(target)]
+    variables = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, env=variables, check=False
+    )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace")
+        if said.rstrip().endswith(os.strerror(errno.ENOSPC)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        reason = said.partition("\n")[0]
+        _LOG.warning("%s: not all is kept: %s", target, reason[-200:])
+
+
+def _mount(*argv: str) -> None:
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=MOUNT_S, check=False
+    )
+    if done.returncode:
+        raise HostError(
+            f"{argv[0]} {argv[-1]}: {done.stderr.decode(errors='replace').strip()[-200:]}"
+        )
+
+
+def _mounted_below(path: Path) -> list[Path]:
+    """Return the mount points in a folder, and itself if it is one, the last mounted first."""
+    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    known = (
+        Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[4])) for line in lines
+    )
+    real = path.parent.resolve() / path.name
+    return [mounted for mounted in known if mounted.is_relative_to(real)][::-1]
+
+
 def try_remove(path: Path) -> None:
-    """Remove as `remove` does; what cannot be removed stays and is logged."""
+    """Remove as `remove` does; log what cannot be removed."""
     try:
         remove(path)
     except HostError as error:
@@ -57,10 +120,7 @@ def try_remove(path: Path) -> None:
 
 @contextmanager
 def folder(purpose: str, mode: int = 0o700) -> Iterator[Path]:
-    """Make a temporary folder of root's own for as long as the block lasts.
-
-    A lock shows `sweep` that it is in use.
-    """
+    """Make a temporary folder of root during the block. A lock shows `sweep` that it is in use."""
     path, lock = _locked(purpose)
     try:
         path.chmod(mode)

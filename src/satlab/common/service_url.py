@@ -6,10 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class WebUrl(NamedTuple):
-    """What `http[s]://[user:password@]host[:port][path]` says;
-
-    `path` as it stands, user and password unquoted.
-    """
+    """The parts of `http[s]://[user:password@]host[:port][path]`; user and password are unquoted."""
 
     host: str
     port: int

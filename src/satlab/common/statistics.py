@@ -6,7 +6,8 @@ Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another
 Jackknife", Ann. Statist. 7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
 section 13.3). Draws are seeded: equal samples have equal intervals. Those of means of few runs are
 Student's (Biometrika 6, 1908), of two of them with Welch's degrees of freedom (Biometrika 34,
-1947).
+1947). Not scipy's: scipy.stats takes 0.9 s to import and 216 MB with numpy, and knows no censored
+medians.
 """
 
 import math
@@ -20,7 +21,7 @@ from typing import Literal, TypeVar
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 MIN_RUNS = 5
-"""With fewer samples a bootstrap interval is at most their range, and no evidence."""
+"""Fewest samples of a bootstrap interval. With fewer it is at most their range."""
 SEED = 20220613
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
@@ -77,7 +78,6 @@ STUDENT = (
 
 def student(freedom: float) -> float:
     """Return this quantile, between two entries of the table by the inverse of the degrees;
-
     `freedom` is at least 1.
     """
     above = next(index for index, (degrees, _) in enumerate(STUDENT) if freedom <= degrees)
@@ -162,10 +162,8 @@ def kruskal_wallis(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
     """
     if len(groups) < 2 or not all(groups):
         raise ValueError("Kruskal-Wallis needs two groups with values")
-    pooled, sizes = (
-        ranks([value for group in groups for value in group]),
-        [len(group) for group in groups],
-    )
+    pooled = ranks([value for group in groups for value in group])
+    sizes = [len(group) for group in groups]
     observed = _h(pooled, sizes)
     source = random.Random(SEED)  # noqa: S311
     count = 0
@@ -205,9 +203,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def is_below(difference: Interval, runs: int, reference: float = 0.0) -> Verdict:
-    """Return the verdict on "the difference is below the reference";
-
-    `runs` is the smaller number of runs.
+    """Return the verdict on "the difference is below the reference"; `runs` is the smaller number
+    of runs.
     """
     if runs == 0:
         return "not measured"

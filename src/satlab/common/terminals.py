@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Further terminals of a lab: each an ST with a LAN and a client of its own, next to those of
+"""Further terminals of a lab: each is an ST with its own LAN and client, next to those of
 `lab.yml`.
 
 Terminal 1 is that of `lab.yml`, with its proxies. Terminal N has the nodes `st-N` and `client-N`,
@@ -38,7 +38,7 @@ FIRST_SPOT, FIRST_GW_LAN = (IPv4Network(f"198.18.{third}.0/24") for third in (16
 the spot's number.
 """
 LAN, SAT = "lan0", "sat0"
-"""Interfaces of a further terminal; its client has the first one."""
+"""Names of the interfaces of a further terminal; its client has the first one."""
 _ST = re.compile(r"st-([1-9][0-9]?)")
 
 
@@ -201,11 +201,9 @@ def _with_spot(topology: Topology, spot: Spot) -> Topology:
         ),
         "",
     )
-    card, space, lan = (
-        f"{LAN[:-1]}{spot.number - 1}",
-        _nth(FIRST_SPOT, spot.number),
-        _nth(FIRST_GW_LAN, spot.number),
-    )
+    card = f"{LAN[:-1]}{spot.number - 1}"
+    space = _nth(FIRST_SPOT, spot.number)
+    lan = _nth(FIRST_GW_LAN, spot.number)
     clashes = any(
         network.subnet.overlaps(one)
         for network in topology.networks.values()
@@ -262,7 +260,7 @@ def named(path: Path = LAB_FILE, size: Size = Size.SMALL) -> Topology:
 
 
 def _faults(whole: Topology, expected: Topology, path: str) -> Iterator[Fault]:
-    """Find what differs of the further terminals of a file."""
+    """Find differences of the further terminals of a file."""
     for section, has, needs in (
         ("networks", whole.networks, expected.networks),
         (

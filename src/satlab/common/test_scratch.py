@@ -100,3 +100,44 @@ def test_t09_what_a_killed_program_left_is_removed_and_what_is_in_use_stays(
         os.chown(victim, 1, 1)
         theirs = victim.rename(tmp_path / f"{scratch.PREFIX}theirs")
         assert scratch.sweep() == [] and theirs.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_t25_a_sized_folder_holds_no_more_and_goes_with_its_folder() -> None:
+    """The name has characters that mountinfo escapes."""
+    with scratch.folder("test") as place:
+        folder = place / "a b\\c"
+        folder.mkdir()
+        scratch.sized(folder, 1 << 20, 10)
+        with pytest.raises(OSError, match="No space left"):
+            (folder / "large").write_bytes(b"x" * (2 << 20))
+        (folder / "large").unlink()
+        with pytest.raises(OSError, match="No space left"):
+            for number in range(10):
+                (folder / str(number)).touch()
+    assert not place.exists() and str(place) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_t25_what_is_copied_out_keeps_its_links_and_holes(tmp_path: Path) -> None:
+    folder, target = tmp_path / "from", tmp_path / "to"
+    (folder / "deep").mkdir(parents=True)
+    target.mkdir()
+    (folder / "deep" / "link").symlink_to("/etc/passwd")
+    with (folder / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    scratch.copy_out(folder, target)
+    assert (target / "deep" / "link").is_symlink()
+    found = (target / "sparse").stat()
+    assert (found.st_size, found.st_blocks) == (1 << 40, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_t25_a_full_disk_is_an_error_of_who_copies_out() -> None:
+    with scratch.folder("test") as place:
+        folder, target = place / "from", place / "to"
+        for made in (folder, target):
+            made.mkdir()
+        scratch.sized(target, 1 << 20, 10)
+        (folder / "large").write_bytes(b"x" * (2 << 20))
+        with pytest.raises(OSError, match="No space left"):
+            scratch.copy_out(folder, target)

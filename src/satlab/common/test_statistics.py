@@ -39,6 +39,7 @@ def exact_median_interval(n: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("n", [3, 5, 11, 31, 101])
+@pytest.mark.promise("P38")
 def test_the_interval_of_a_median_is_the_exact_one_to_a_rank(n: int) -> None:
     found = interval([float(k) for k in range(1, n + 1)], median)
     low, high = exact_median_interval(n)
@@ -110,9 +111,8 @@ def test_the_worst_pair_decides() -> None:
 
 
 def test_kruskal_wallis_of_its_paper() -> None:
-    """Table 1.1 of Kruskal and Wallis (1952): bottle caps of three machines;
-
-    H = 5.656, its exact p is 0.049.
+    """Table 1.1 of Kruskal and Wallis (1952): bottle caps of three machines; H = 5.656, its exact p
+    is 0.049.
     """
     caps = ((340, 345, 330, 342, 338), (339, 333, 344), (347, 343, 349, 355))
     h, p = kruskal_wallis(caps)

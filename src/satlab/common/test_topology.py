@@ -62,12 +62,6 @@ def test_shipped_file_is_accepted_by_model_and_schema() -> None:
     jsonschema.validate(SHIPPED, SCHEMA)
 
 
-def test_schema_file_is_the_model() -> None:
-    """To renew the file, write this value with json.dumps(..., indent=2) and a line end."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "satlab/lab"}
-    assert head | Topology.model_json_schema() == SCHEMA
-
-
 def test_every_fault_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
     text = replaced(
         (

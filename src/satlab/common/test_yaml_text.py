@@ -55,11 +55,11 @@ def test_p281_scalars_are_what_pyyaml_takes_them_for(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["2001-12-14", "2001-13-45", "2001-01-01 25:61:00", "12:30:45", "1_000", "0b11", "="]
 )
-def test_t70_dates_and_other_types_of_yaml_alone_are_text(text: str) -> None:
+def test_t65_dates_and_other_types_of_yaml_alone_are_text(text: str) -> None:
     assert yaml_text.load(f"a: {text}") == {"a": text}
 
 
-def test_t70_keys_are_text() -> None:
+def test_t65_keys_are_text() -> None:
     assert yaml_text.load("{on: 1, 7: 2, 2001-13-45: 3, ~: 4}") == {
         "on": 1,
         "7": 2,
@@ -107,7 +107,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: text[:24])
-def test_t70_what_is_refused_has_line_column_and_reason_and_takes_no_time(text: str) -> None:
+def test_t65_what_is_refused_has_line_column_and_reason_and_takes_no_time(text: str) -> None:
     line, column, reason = REFUSED[text]
     before = time.process_time()
     with pytest.raises(ConfigError, match=reason) as error:
@@ -116,13 +116,13 @@ def test_t70_what_is_refused_has_line_column_and_reason_and_takes_no_time(text: 
     assert time.process_time() - before < 10
 
 
-def test_t70_a_file_that_is_not_text_is_refused_at_its_place(tmp_path: Path) -> None:
+def test_t65_a_file_that_is_not_text_is_refused_at_its_place(tmp_path: Path) -> None:
     file = tmp_path / "file.yml"
     file.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(yaml_text.YamlError, match=r"file.yml:2:4: is not YAML: it is not UTF-8"):
         yaml_text.read(file)
 
 
-def test_t70_data_within_the_budgets_is_json() -> None:
+def test_t65_data_within_the_budgets_is_json() -> None:
     deep = "[" * 99 + "]" * 99
     assert json.dumps(yaml_text.load(deep)) == deep

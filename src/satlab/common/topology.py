@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -98,7 +98,7 @@ class Size(StrEnum):
 
 
 SECOND = {"client2": Role.CLIENT, "server2": Role.SERVER}
-"""Nodes that a lab of size dumbbell has in addition."""
+"""Further nodes of a lab of size dumbbell."""
 
 
 class Network(_Model):
@@ -191,7 +191,7 @@ class Machines(_Model):
 
 
 class Topology(_Model):
-    """The whole of `lab.yml`; nodes are in the order of the path.
+    """The lab of `vagrant/lab.yml`: networks, nodes in the order of the path, machines.
 
     `machines` matter to the VM lab alone.
 
@@ -359,7 +359,8 @@ def load(path: Path = LAB_FILE, *, whole: bool = False, size: Size = Size.SMALL)
     data, lines = _read(path)
     topology, found = _check(data)
     faults = [
-        Fault(f"{path}:{_line(lines, where)}: {_dotted(where)}", *text) for where, *text in found
+        Fault(f"{path}:{_line(lines, one.where)}: {_dotted(one.where)}", one.reason, one.remedy)
+        for one in found
     ]
     if faults or topology is None:
         raise ConfigError(
@@ -395,8 +396,13 @@ def _dotted(where: Path_) -> str:
 
 # --- checks ---------------------------------------------------------------------------------------
 
-Found = tuple[Path_, str, str]
-"""Element, reason, remedy."""
+
+class Found(NamedTuple):
+    """A fault at an element of the file."""
+
+    where: Path_
+    reason: str
+    remedy: str
 
 
 def _check(data: Any) -> tuple[Topology | None, list[Found]]:
@@ -433,7 +439,7 @@ def _shape_fault(error: dict[str, Any]) -> Found:
     if isinstance(got, str | int | float):
         reason += f", got {got!r}"
     remedies = {"extra_forbidden": "remove it", "missing": "add it"}
-    return where, reason, remedies.get(error["type"], "see schemas/lab.schema.json")
+    return Found(where, reason, remedies.get(error["type"], "see schemas/lab.schema.json"))
 
 
 def _without(data: Any, places: list[Path_]) -> Any:
@@ -460,7 +466,7 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
     for end in ends:
         where = ("nodes", end.node, "interfaces", end.interface)
         if end.network not in known:
-            yield (
+            yield Found(
                 (*where, "network"),
                 f"unknown network {end.network!r}",
                 f"one of {', '.join(sorted(known))}",
@@ -468,14 +474,16 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
         first = holder.setdefault(end.address, end)
         if first is not end:
             taken = f"{end.address} is also the address of {first.node}.{first.interface}"
-            yield (*where, "address"), taken, "assign each interface its own"
+            yield Found((*where, "address"), taken, "assign each interface its own")
         network = topology.networks.get(end.network)
         if network and not _is_host(end.address, network.subnet):
             outside = f"{end.address} is not a host address of {end.network}, {network.subnet}"
-            yield (*where, "address"), outside, "take one from the subnet, not its first or last"
+            yield Found(
+                (*where, "address"), outside, "take one from the subnet, not its first or last"
+            )
     for (name_a, a), (name_b, b) in itertools.combinations(topology.networks.items(), 2):
         if a.subnet.overlaps(b.subnet):
-            yield (
+            yield Found(
                 ("networks", name_b, "subnet"),
                 f"{b.subnet} overlaps {a.subnet} of {name_a}",
                 "keep subnets apart",
@@ -483,18 +491,18 @@ def _consistency(topology: Topology, known: set[str]) -> Iterator[Found]:
 
 
 def _machine_faults(topology: Topology) -> Iterator[Found]:
-    """Check the machines of the VM lab: one per node, each with an address of its own on a network
-    of its own.
+    """Check the machines of the VM lab: one for each node, each with an address on a separate
+    network.
     """
     machines = topology.machines
     if machines is None:
         return
     for node in topology.nodes:
         if node not in machines.hosts:
-            yield ("machines", "hosts"), f"node {node!r} has no machine", "add it"
+            yield Found(("machines", "hosts"), f"node {node!r} has no machine", "add it")
     for name, network in topology.networks.items():
         if network.subnet.overlaps(machines.control):
-            yield (
+            yield Found(
                 ("machines", "control"),
                 f"{machines.control} overlaps {network.subnet} of {name}",
                 "keep subnets apart",
@@ -504,7 +512,7 @@ def _machine_faults(topology: Topology) -> Iterator[Found]:
         where = ("machines", "hosts", name, "address")
         first = holder.setdefault(machine.address, name)
         if first != name:
-            yield (
+            yield Found(
                 where,
                 f"{machine.address} is also the address of {first}",
                 "assign each machine its own",
@@ -514,11 +522,11 @@ def _machine_faults(topology: Topology) -> Iterator[Found]:
                 f"{machine.address} is not a host address of the control network,"
                 f" {machines.control}"
             )
-            yield where, outside, "take one from the subnet, not its first or last"
+            yield Found(where, outside, "take one from the subnet, not its first or last")
         elif machine.address == control_address(machines):
-            yield where, f"{machine.address} is the host's own address", "take another one"
+            yield Found(where, f"{machine.address} is the host's own address", "take another one")
         if name not in topology.nodes and not machine.services:
-            yield (
+            yield Found(
                 ("machines", "hosts", name),
                 "is not a node and has no services",
                 "add services, or remove it",
@@ -551,11 +559,13 @@ def _counts(topology: Topology) -> Iterator[Found]:
     for role in (Role.CLIENT, Role.ST, Role.SAT, Role.GW, Role.SERVER):
         count = [node.role for node in topology.nodes.values()].count(role)
         if count != 1:
-            yield ("nodes",), f"{count} nodes have the role {role.value}", "exactly one has it"
+            yield Found(
+                ("nodes",), f"{count} nodes have the role {role.value}", "exactly one has it"
+            )
     for kind in (NetworkKind.SATELLITE, NetworkKind.INTERNET):
         count = [network.kind for network in topology.networks.values()].count(kind)
         if count != 1:
-            yield (
+            yield Found(
                 ("networks",),
                 f"{count} networks are of kind {kind.value}",
                 "exactly one is: the emulator serves it",
@@ -571,7 +581,7 @@ def _wires(topology: Topology) -> Iterator[Found]:
             len({end.node for end in ends}),
         ) != (2, 2):
             at = ", ".join(f"{end.node}.{end.interface}" for end in ends) or "nothing"
-            yield ("networks", name), f"{at} is attached", "a wire joins exactly two nodes"
+            yield Found(("networks", name), f"{at} is attached", "a wire joins exactly two nodes")
 
 
 def _second_faults(topology: Topology) -> Iterator[Found]:
@@ -581,20 +591,20 @@ def _second_faults(topology: Topology) -> Iterator[Found]:
     small = topology.of_size(Size.SMALL).nodes
     for name, role in SECOND.items():
         if topology.nodes.get(name) is None or name in small:
-            yield (
+            yield Found(
                 ("nodes",),
                 f"no {name} on a network of size dumbbell",
                 f"add one with the role {role.value}",
             )
         elif topology.nodes[name].role is not role:
-            yield (
+            yield Found(
                 ("nodes", name, "role"),
                 f"is {topology.nodes[name].role.value}",
                 f"write {role.value}",
             )
     for name in topology.nodes:
         if name not in small and name not in SECOND:
-            yield (
+            yield Found(
                 ("nodes", name),
                 "is on networks of size dumbbell alone",
                 f"those have {' and '.join(SECOND)}",
@@ -602,7 +612,7 @@ def _second_faults(topology: Topology) -> Iterator[Found]:
     yield from (
         found
         for found in _wires(topology)
-        if topology.networks[str(found[0][1])].size is Size.DUMBBELL
+        if topology.networks[str(found.where[1])].size is Size.DUMBBELL
     )
 
 
@@ -619,7 +629,7 @@ def _order(topology: Topology, client: str, server: str) -> Iterator[Found]:
     for near, kind, far in expected:
         step = next((s for s in steps if topology.networks[s[0].network].kind is kind), None)
         if step is None:
-            yield (
+            yield Found(
                 ("nodes",),
                 f"the way from client to server does not cross the {kind.value} network",
                 "join the nodes",
@@ -628,7 +638,7 @@ def _order(topology: Topology, client: str, server: str) -> Iterator[Found]:
         roles = (topology.nodes[step[0].node].role, topology.nodes[step[1].node].role)
         if roles[1] is not far or near not in (None, roles[0]):
             name = step[0].network
-            yield (
+            yield Found(
                 ("networks", name),
                 f"joins {step[0].node} to {step[1].node}",
                 f"its far end is the {far.value}",

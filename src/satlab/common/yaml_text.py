@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""YAML as plain JSON data, in a bounded time whoever wrote it: libyaml finds the events, budgets
-stop it early.
+"""YAML of anyone as plain JSON data, in a bounded time: libyaml finds the events, and budgets stop
+it early.
 
 Plain scalars are what OpenBACH, Ansible and PyYAML take them for (YAML 1.1: `no` is false, 0644 is
 octal). Dates and sexagesimal numbers are text, as in the core schema of YAML 1.2.2 (10.3); so are
@@ -21,9 +21,9 @@ from satlab.common.errors import ConfigError, Fault
 MOST_BYTES = 1 << 20
 MOST_NODES = 200_000
 DEEPEST = 100
-"""Collections within each other. libyaml takes a time that grows with the square of the depth."""
+"""Deepest nesting: libyaml's time grows with the square of the depth."""
 LONGEST_NUMBER = 64
-"""Characters of a number; Python takes a time that grows with the square of its digits."""
+"""Longest number, characters: Python's time grows with the square of its digits."""
 
 _WORDS: dict[str, bool | None] = {"": None, "~": None}
 _WORDS |= dict.fromkeys(("null", "Null", "NULL"))
@@ -47,12 +47,12 @@ class YamlError(ConfigError):
 
 
 class _RefusedError(Exception):
-    """Why an event is refused."""
+    """An event is refused."""
 
 
 @dataclass
 class _Open:
-    """A collection whose end has not come. `key`: of the value that comes next in a mapping."""
+    """An unfinished collection. `key`: the key of the next value of a mapping."""
 
     made: dict[str, Any] | list[Any]
     key: str | None = None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cross traffic: datagrams at a constant rate. A program of its own, for any Python: `send ADDRESS
-PORT BYTES MBPS`, `receive ADDRESS PORT`. What was sent and what arrived is counted from packets, so
-it prints nothing.
+"""Cross traffic: datagrams at a constant rate. This file runs as a program: `send ADDRESS PORT
+BYTES MBPS`, `receive ADDRESS PORT`. What was sent and what arrived is counted from packets, so it
+prints nothing.
 """
 
 import socket
@@ -18,10 +18,7 @@ def due(elapsed_s: float, ip_bytes: int, mbps: float) -> int:
 
 
 def send(address: str, port: int, size: int, mbps: float) -> None:
-    """Send until the end of the process; a late datagram is made up for.
-
-    `mbps` is of IP packets.
-    """
+    """Send until the process ends, and catch up after a delay. `mbps` counts IP packets."""
     payload = bytes(size)
     sent = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -34,7 +31,7 @@ def send(address: str, port: int, size: int, mbps: float) -> None:
 
 
 def receive(address: str, port: int) -> None:
-    """Take datagrams until the end of the process."""
+    """Receive datagrams until the process ends."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind((address, port))
         while True:
@@ -42,7 +39,6 @@ def receive(address: str, port: int) -> None:
 
 
 def main() -> None:
-    """Run as a program."""
     verb, address, port, *rest = sys.argv[1:]
     if verb == "send":
         send(address, int(port), int(rest[0]), float(rest[1]))

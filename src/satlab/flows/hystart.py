@@ -22,8 +22,8 @@ _RESTORE = 'cat >/dev/null; printf "%s\\n" "$1" >"$2"'
 
 @dataclass
 class _Held:
-    """The setting that blocks of this process share, how many do, and what restores it after the
-    last one.
+    """The setting that blocks of this process share, their number, and the process that restores
+    the setting after the last one.
     """
 
     is_on: bool = False
@@ -37,15 +37,11 @@ _GUARD = threading.Lock()
 
 @contextlib.contextmanager
 def setting(is_on: bool | None) -> Iterator[None]:
-    """Switch HyStart on or off during the block;
+    """Switch HyStart on or off during the block; None leaves it as it is. It applies to new
+    connections of the whole host. Blocks of one process may overlap if they ask for the same.
 
-    None leaves it as it is. New connections of the whole host have it.
-
-    Blocks of one process that ask for the same may overlap.
-
-    Raises:
-        HostError: another process has set it, or a block of this one that asks for the other, or
-            this host cannot.
+    Raises: HostError: another process has set it, a block of this process needs the other setting,
+    or the kernel has no HyStart.
     """
     if is_on is None:
         yield
@@ -66,8 +62,8 @@ def setting(is_on: bool | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(is_on: bool) -> Iterator[None]:
-    """Set it. A child restores what was there when the block ends, or this process does, also by
-    SIGKILL, and holds a lock until then: one process of a host at a time.
+    """Set it. A child process restores the earlier setting when the block or this process ends,
+    even by SIGKILL. Until then it holds a lock: one process of the host at a time.
     """
     with contextlib.ExitStack() as stack:
         try:

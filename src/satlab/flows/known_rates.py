@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What links of earlier labs of a campaign carried: an equal link need not be saturated before each
-run.
+"""Rates that links of earlier labs of a campaign carried, so that an equal link is not saturated
+before each run.
 
 The forward rate of a lab takes longer to measure than all the rest of its calibration. A wire is
 computed, not tuned: labs of equal wires differ by the host alone, which each run's own checks
@@ -8,35 +8,52 @@ judge. So the rate is measured for the first lab of a wire, again after half an 
 next lab after a run out of calibration.
 """
 
+import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
-from satlab.run.link_probe import Probe
+from satlab.common.files import write_atomically
+from satlab.run.link_probe import Echoes, Probe
 
+VARIABLE = "SATLAB_KNOWN_RATES"
+"""Names the file in which labs of a campaign keep them."""
 MAX_AGE_S = 1800.0
 
 
 class KnownRates:
-    """Probes within tolerance, by wire; `clock` has s."""
+    """Probes within tolerance, by wire, in a file; `clock` has s since the epoch."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Know nothing yet."""
-        self._clock = clock
-        self._probes: dict[str, tuple[float, Probe]] = {}
+    def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
+        """Keep them in a file, which need not be there."""
+        self._file, self._clock = file, clock
 
     def keep(self, wire: str, probe: Probe) -> None:
         """Remember a probe that was within tolerance."""
-        self._probes[wire] = (self._clock(), probe)
+        kept = self._read() | {wire: {"unix_s": self._clock(), "probe": asdict(probe)}}
+        write_atomically(self._file, json.dumps(kept) + "\n")
 
     def find(self, wire: str) -> tuple[float, Probe] | None:
         """Return the age of an equal wire's probe, s, and the probe;
 
         None without one that is recent.
         """
-        began_s, probe = self._probes.get(wire, (0.0, None))
-        age_s = self._clock() - began_s
-        return None if probe is None or age_s > MAX_AGE_S else (age_s, probe)
+        found = self._read().get(wire)
+        age_s = self._clock() - found["unix_s"] if found else 0.0
+        if found is None or not 0 <= age_s <= MAX_AGE_S:
+            return None
+        rtt = found["probe"].pop("rtt")
+        return age_s, Probe(rtt=Echoes(**rtt) if rtt else None, **found["probe"])
 
     def forget(self) -> None:
         """Know nothing more: a run was out of calibration."""
-        self._probes.clear()
+        self._file.unlink(missing_ok=True)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            kept: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return kept

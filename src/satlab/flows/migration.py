@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A client that takes another address while its flow runs (RFC 9000, section 9): on the real clock.
+"""A client that changes its address while its flow runs on the real clock (RFC 9000, section 9).
 
-A client has two own addresses, both at its first interface, and takes the one after the other.
-satperf binds a socket to the address that it is started with. ngtcp2 asks the kernel for the
-address of its route: before its moment, packets of this program's user follow a route of their own,
-whose address is the second one (ip-rule(8), `uidrange`).
+A client has two addresses, both at its first interface, and uses them in turn. satperf binds a
+socket to each address that it is told. ngtcp2 asks the kernel for the source address of its route.
+So before the change, packets of that program's user get another route, whose source is the second
+address (ip-rule(8), `uidrange`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,33 +19,35 @@ from satlab.lab.lab import Lab
 from satlab.lab.sandbox import Limits, Sandbox
 
 TABLE = 1449
-"""Of routes with the second address; the tunnel of the flows has the number before."""
+"""Routing table with the second address. The tunnel of the flows uses the number before."""
 LEAD_S = 1.0
-"""From the route until its program asks for it, at most: the program has begun by then."""
+"""Longest time between the new route and the program's question for it. The program has started by
+then.
+"""
 EARLY_S = 0.1
-"""A program that estimates its moment may be so much early."""
+"""A program that estimates the time of its change may be this early."""
 LATE_S = 1.0
-"""Packets of a migration this close to the flow's end need not arrive."""
+"""A change of address this close to the flow's end counts even if no packet arrives."""
 _BIT = 128
 
 
 def other(address: str) -> str:
-    """Return the second address of a client, as under the virtual clock: the host's number with
-    another highest bit.
+    """Return the second address of a client: its address with the highest bit of the last byte
+    changed, as under the virtual clock.
     """
     return str(IPv4Address(int(IPv4Address(address)) ^ _BIT))
 
 
 def taken(address: str, index: int) -> str:
-    """Return the address that a client takes with a migration, the first one being 0."""
+    """Return the address that a client takes with its change number `index`, from 0."""
     return address if index % 2 else other(address)
 
 
 def prepare(lab: Lab, node: str, servers: Iterable[str]) -> None:
-    """Make the second address of a client's node, and the table with the routes to `servers` that
-    have it.
+    """Add the second address to a client's node, and a table of routes to `servers` with that
+    address.
 
-    Raises HostError where another node has the address, or the kernel refuses.
+    Raises HostError if another node has the address or the kernel refuses.
     """
     first = next(iter(lab.topology.nodes[node].interfaces.items()))
     interface, second = first[0], other(str(first[1].address))
@@ -68,11 +70,10 @@ def prepare(lab: Lab, node: str, servers: Iterable[str]) -> None:
 
 
 def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
-    """Lead what a user sends from a node over the route with the second address, where it asks for
-    one.
+    """Send the packets of a user on a node over the route with the second address.
 
-    The kernel takes a user's number from inside the lab's user namespace alone, so `ip` runs in a
-    sandbox; its output goes to `log`. Raises HostError where it refuses.
+    The kernel accepts the user's number only inside the lab's user namespace, so `ip` runs in a
+    sandbox; its output goes to `log`. Raises HostError if the kernel refuses.
     """
     words = ("rule", "add", "uidrange", f"{uid}-{uid}", "lookup", str(TABLE))
     place = lab.place(node)
@@ -92,17 +93,20 @@ def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
 
 
 def lead_s(start_s: float, at_s: float) -> float:
-    """Return when to lead a flow that starts at `start_s` and takes the second address at `at_s`."""
+    """Return when to change the route of a flow that starts at `start_s` and takes the second
+    address at `at_s`.
+    """
     return max((start_s + at_s) / 2, at_s - LEAD_S)
 
 
 def arrivals(
     runs: Sequence[tuple[float, str]], asked_s: Sequence[float], address: str
 ) -> list[float | None]:
-    """Return when packets from the address that each migration takes first arrived; None: never.
+    """Return for each change of address when the first packet from the new address arrived; None:
+    never.
 
-    `runs` are times at which packets from another address than that before began to arrive. A
-    client that probes a new path sends from both addresses for a while (RFC 9000, section 9.1).
+    `runs`: the times at which the source address of the packets changed, each with the new address.
+    A client that probes a new path sends from both addresses for a while (RFC 9000, section 9.1).
     """
 
     def first(index: int, at_s: float) -> float | None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The nodes of a lab between which flows run on the real clock.
 
-client1 and server1 are the client and the server of every lab. client2 and server2 are nodes of a
-lab of size dumbbell, which flows have whose file names one of them. In a tunnel (`fec`) all flows
-share one node a side.
+client1 and server1 are the client and the server of every lab. client2 and server2 exist only in a
+lab of size dumbbell, which is made if a flow names one of them. In a tunnel (`fec`) all flows share
+one node on each side.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,5 +32,5 @@ def of_flow(topology: Topology, flow: Mapping[str, Any]) -> dict[str, str]:
 
 
 def used(of_flows: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
-    """Return the nodes that flows have, each once, with its side."""
+    """Return each node that a flow uses, once, with its side."""
     return list(dict.fromkeys((side, nodes[side]) for nodes in of_flows for side in SIDES))

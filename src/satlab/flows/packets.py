@@ -9,7 +9,7 @@ from satlab.check.trace.pcap import TCP, UDP, Packet
 from satlab.flows.series import Total
 
 STEP_S = 0.01
-"""Between two entries of a total."""
+"""Shortest time between two entries of a total."""
 
 
 @dataclass
@@ -41,10 +41,8 @@ class Passed:
 
 @dataclass
 class AtInterface:
-    """Of a flow at one side's interface: what its server's side sent, and what its client's side
-    sent.
-
-    `clients`: since when packets of the client's side have had which source address, Unix time, s.
+    """The packets of a flow at one interface, by sending side. `clients`: each source address of
+    the client's side, with the Unix time of its first packet, s.
     """
 
     from_server: Passed = field(default_factory=Passed)

@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of zeros that ngtcp2 and picoquic send, all of it in the page cache before the flows
-begin.
-
-The kernel reads a mapped file ahead: where `read_ahead_kb` is 8192, it clears 8 MiB at a page
-fault, 20 ms in which a kernel without preemption (`CONFIG_PREEMPT_NONE`) runs nothing else on that
-core, satlink neither.
+"""The file of zeros that ngtcp2 and picoquic send, read into the page cache before the flows begin.
+The kernel reads ahead of a mapped file. With `read_ahead_kb` of 8192 it clears 8 MiB at a page
+fault, which takes 20 ms. A kernel without preemption (`CONFIG_PREEMPT_NONE`) runs nothing else on
+that core meanwhile, not even satlink.
 """
 
 import os
 from pathlib import Path
 
 CHUNK_BYTES = 64 << 10
-"""Read at once: cleared in 20 us."""
+"""Bytes read at once; the kernel clears them in 20 us."""
 MOST_BYTES = 2 << 30
-"""Read of a file: 300 s of 38 Mbit/s. What is beyond is read while it is sent."""
+"""Bytes read in advance: 300 s of 38 Mbit/s. The rest is read while it is sent."""
 
 
 def make_payload(file: Path, size: int) -> None:
-    """Make a sparse file of `size` bytes that all users may read, and have it in memory, which can
-    be reclaimed.
-    """
+    """Make a sparse file of `size` bytes that all users may read, and read it into the page cache."""
     with file.open("xb") as made:
         made.truncate(size)
     file.chmod(0o644)

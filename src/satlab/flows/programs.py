@@ -18,31 +18,25 @@ from satlab.lab.pki import Pki
 from satlab.run.kernel import CONTROLS
 
 FIRST_PORT = 4433
-"""Of the first flow; each has a port of its own at the server's side."""
+"""Server's port of the first flow; each further flow has the next one."""
 PAYLOAD = "payload"
 WINDOW_BYTES = 64 << 20
-"""Flow control of ngtcp2 without `window_bytes`: as satperf's."""
+"""Flow control window of ngtcp2 without `window_bytes`, as satperf's."""
 DATAGRAM_BYTES = 1200
 """UDP payload of cross traffic without `datagram_bytes`, as under the virtual clock."""
 _PICOQUIC_CONTROLS = {"reno": "newreno", "cubic": "cubic", "bbr": "bbr1", "bbr3": "bbr"}
-"""Its own names of them."""
+"""picoquic's names of congestion controls."""
 UDP_HEADER_BYTES, TCP_HEADER_BYTES = 8, 20
-"""RFC 768;
-
-RFC 9293, without options, which a segment of the maximum size has to make room for (RFC 6691).
-"""
+"""RFC 768; RFC 9293, without options (RFC 6691)."""
 Side = Literal["server", "client"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a flow runs.
-
-    `nodes` and their `addresses` by side; `keys` are the server's own copy, `ca` the client's.
-
-    `folder` has a folder for each end, that it may write; `payload` is the file that ngtcp2 and
-    picoquic send. `send_bytes`: what satperf may keep for retransmission. `handshake_s`: what a
-    handshake takes.
+    """Where a flow runs. `nodes` and their `addresses` by side; `keys`: the server's copy; `ca`:
+    the client's. `folder` has a writable folder for each end. `payload`: the file that ngtcp2 and
+    picoquic send. `send_bytes`: the most that satperf keeps for retransmission. `handshake_s`:
+    duration of a handshake.
     """
 
     index: int
@@ -126,7 +120,7 @@ def server(place: Place) -> EndpointProgram:
 
 
 def client(place: Place) -> EndpointProgram:
-    """Return the program of the client's side, with whose start the flow begins."""
+    """Return the program of the client's side. The flow begins when it starts."""
     return _PROGRAMS[place.flow["stack"]][1](place)
 
 
@@ -156,20 +150,9 @@ def _satperf_words(place: Place, side: Side) -> list[str]:
 
 def _satperf_server(place: Place) -> EndpointProgram:
     keys = place.keys
-    argv = [
-        str(paths.SATPERF),
-        "server",
-        "--listen",
-        f"{place.addresses[SERVER]}:{place.port}",
-        "--once",
-    ]
-    argv += [
-        "--cert",
-        str(keys.server_cert),
-        "--key",
-        str(keys.server_key),
-        *_satperf_words(place, "server"),
-    ]
+    argv = [str(paths.SATPERF), "server", "--listen", f"{place.addresses[SERVER]}:{place.port}"]
+    argv += ["--once", "--cert", str(keys.server_cert), "--key", str(keys.server_key)]
+    argv += _satperf_words(place, "server")
     return EndpointProgram(tuple(argv), read_only(paths.SATPERF, keys.server_cert, keys.server_key))
 
 
@@ -178,11 +161,8 @@ def _satperf_client(place: Place) -> EndpointProgram:
     argv += ["--server-name", NAME, "--ca", str(place.ca), "--timeout", f"{place.life_s + 60:.3f}"]
     size = place.flow.get("bytes")
     argv += ["--duration", f"{place.life_s:.3f}"] if size is None else ["--bytes", str(size)]
-    argv += [
-        "--direction",
-        "download" if place.is_forward else "upload",
-        *_satperf_words(place, "client"),
-    ]
+    argv += ["--direction", "download" if place.is_forward else "upload"]
+    argv += _satperf_words(place, "client")
     for index, at_s in enumerate(place.flow.get("migrate_s", ())):
         after_s = max(0.001, at_s - place.flow["start_s"])
         argv += ["--migrate", f"{after_s:.3f}:{migration.taken(place.addresses['client'], index)}"]
@@ -242,18 +222,10 @@ def _picoquic_words(place: Place, side: Side) -> list[str]:
 
 def _picoquic_server(place: Place) -> EndpointProgram:
     keys, www = place.keys, place.payload.parent
-    argv = [
-        *_picoquic_words(place, "server"),
-        "-c",
-        str(keys.server_cert),
-        "-k",
-        str(keys.server_key),
-        "-w",
-        str(www),
-    ]
-    return EndpointProgram(
-        tuple(argv), read_only(paths.PICOQUIC, www, keys.server_cert, keys.server_key)
-    )
+    argv = _picoquic_words(place, "server")
+    argv += ["-c", str(keys.server_cert), "-k", str(keys.server_key), "-w", str(www)]
+    mounts = read_only(paths.PICOQUIC, www, keys.server_cert, keys.server_key)
+    return EndpointProgram(tuple(argv), mounts)
 
 
 def _picoquic_client(place: Place) -> EndpointProgram:
@@ -270,16 +242,9 @@ def _iperf3() -> str:
 
 
 def _tcp_server(place: Place) -> EndpointProgram:
-    argv = (
-        _iperf3(),
-        "--server",
-        "--one-off",
-        "--bind",
-        place.addresses[SERVER],
-        "--port",
-        str(place.port),
-    )
-    return EndpointProgram(argv, capabilities=("net_admin",))
+    argv = [_iperf3(), "--server", "--one-off"]
+    argv += ["--bind", place.addresses[SERVER], "--port", str(place.port)]
+    return EndpointProgram(tuple(argv), capabilities=("net_admin",))
 
 
 def _tcp_client(place: Place) -> EndpointProgram:
@@ -287,11 +252,9 @@ def _tcp_client(place: Place) -> EndpointProgram:
     # It is stopped at its end: iperf3 counts its time from the end of its own handshake on.
     amount = ["--time", f"{place.life_s + 60:.0f}"] if size is None else ["--bytes", str(size)]
     argv = [_iperf3(), "--client", place.addresses[SERVER], "--port", str(place.port), *amount]
-    argv += [
-        "--congestion",
-        place.flow["congestion_control"],
-        *(["--reverse"] if place.is_forward else []),
-    ]
+    argv += ["--congestion", place.flow["congestion_control"]]
+    if place.is_forward:
+        argv.append("--reverse")
     if (datagram := place.flow.get("datagram_bytes")) is not None:
         argv += ["--set-mss", str(datagram + UDP_HEADER_BYTES - TCP_HEADER_BYTES)]
     return EndpointProgram(tuple(argv), capabilities=("net_admin",))
@@ -312,14 +275,6 @@ def _datagrams(place: Place, side: Side) -> EndpointProgram:
     return EndpointProgram((python, "-I", str(script), *words), read_only(script))
 
 
-def _udp_server(place: Place) -> EndpointProgram:
-    return _datagrams(place, place.receiver)
-
-
-def _udp_client(place: Place) -> EndpointProgram:
-    return _datagrams(place, place.sender)
-
-
 _Maker = Callable[[Place], EndpointProgram]
 _SATPERF: tuple[_Maker, _Maker] = (_satperf_server, _satperf_client)
 _PROGRAMS: Mapping[str, tuple[_Maker, _Maker]] = {
@@ -329,16 +284,19 @@ _PROGRAMS: Mapping[str, tuple[_Maker, _Maker]] = {
     "ngtcp2": (_ngtcp2_server, _ngtcp2_client),
     "picoquic": (_picoquic_server, _picoquic_client),
     "tcp": (_tcp_server, _tcp_client),
-    "udp": (_udp_server, _udp_client),
+    "udp": (
+        lambda place: _datagrams(place, place.receiver),
+        lambda place: _datagrams(place, place.sender),
+    ),
 }
-"""Of each stack the program that starts first, and the one with which the flow begins."""
+"""The two programs of each stack, in the order of their start. The flow begins with the second."""
 
 
 def first_side(place: Place) -> Side:
-    """Return the side of the program that starts first: of datagrams the receiver, else the server."""
+    """Return the side whose program starts first: the receiver of datagrams, else the server."""
     return place.receiver if place.flow["stack"] == "udp" else "server"
 
 
 def second_side(place: Place) -> Side:
-    """Return the side of the program with whose start the flow begins."""
+    """Return the side whose program starts second, with which the flow begins."""
     return "client" if first_side(place) == "server" else "server"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The qlog files of flows, read in processes of their own with a low priority.
-
-They are read when a run is over, while other labs measure. In this process the readers of several
-labs would take turns, and the labs' programs would wait for a core as long as a reader has one.
+"""The qlog files of flows, read in separate processes with a low priority. They are read after a
+run, while other labs measure. Threads of this process would wait for each other, and the programs
+of the labs would wait for the reader's core.
 """
 
 import os
@@ -20,15 +19,12 @@ from satlab.flows.nodes import SIDES
 from satlab.flows.programs import Place
 
 STACKS = ("ngtcp2", "picoquic")
-"""They send a file and write qlog files."""
+"""Stacks that send a file and write qlog files."""
 NICENESS = 10
 UNLIMITED_BYTES = 1 << 62
 
 QlogReader = Callable[[Place, str], QlogTransfer]
-"""Returns what the file of a flow's side has.
-
-Raises QlogError: there is none, or it cannot be used.
-"""
+"""Reads the file of one side of a flow. Raises QlogError if it is missing or unusable."""
 
 
 def read(place: Place, side: str) -> QlogTransfer:

@@ -2,8 +2,8 @@
 """Flows on the real clock: one lab, two programs for each flow, and the same outcome as under the
 virtual clock.
 
-Each program is in a sandbox, in the node of its flow's end (`nodes`), and each flow has a port of
-its own. Packets of all flows are captured at the interfaces of these nodes.
+Each program runs in a sandbox on the node of its flow's end (`nodes`). Each flow has its own port.
+Packets of all flows are captured at the interfaces of these nodes.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from collect.calibration import CalibrationCheck
 from satlab.check import sandboxed
 from satlab.check.endpoint.pair import NAME, EndpointProgram
 from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.trace.capture import Capture
-from satlab.check.trace.pcap import Packet
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
@@ -31,21 +31,21 @@ from satlab.common.files import write_atomically
 from satlab.common.processes import wait
 from satlab.flows import (
     hystart,
+    measurements,
     migration,
     nodes,
     packets,
     programs,
     qlog_files,
     satvirtual,
-    sources,
     tcp_states,
 )
 from satlab.flows.known_rates import KnownRates
+from satlab.flows.measurements import FlowRun, Measured
 from satlab.flows.nodes import SIDES
 from satlab.flows.packets import AtInterface
 from satlab.flows.payload import make_payload
 from satlab.flows.programs import Place
-from satlab.flows.sources import Course, Measured
 from satlab.flows.tcp_states import TcpState, TcpStates
 from satlab.flows.timetable import Action, Timetable, judged_starts
 from satlab.flows.tunnel import DEVICE, Tunnel
@@ -64,25 +64,22 @@ from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 from satlab.run import calibrate, host_load
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.session import SessionResult, metrics_of, new_lab_id, run_session
 
 START_S = 20.0
-"""For all first programs to bind their ports, and as long for all second ones to be ready."""
+"""Longest time until all servers have bound their ports; then, until all clients are ready."""
 WATCH_S = 0.1
-"""Between two looks at the programs."""
+"""Time between two looks at the programs, s."""
 EARLY_S = 0.2
-"""A program that ends this long before its flow's end has ended early."""
+"""A program has ended early if it ended more than this before its flow's end."""
 IN_FLIGHT_S = 0.3
-"""For packets that are on their way, beyond a round trip."""
+"""Time in which packets on their way arrive, beyond a round trip."""
 SPARE = 1.5
-"""The file that ngtcp2 and picoquic send is this much larger than what the link can carry
-meanwhile.
-"""
+"""Size of the file that ngtcp2 and picoquic send, over what the link can carry meanwhile."""
 MEMORY_BYTES = 2 << 30
-"""Of a program, beyond the file that it may map."""
+"""Memory of a program, beyond the file that it maps."""
 STACKS_BY_THEMSELVES = ("quinn", "quiche", "noq")
-"""Their programs end by themselves at a flow's end, and then exchange what they measured."""
+"""Stacks whose programs end by themselves at a flow's end and then exchange their measurements."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +110,8 @@ def run(
     stop: threading.Event,
     rates: KnownRates | None = None,
 ) -> RealRun:
-    """Run the flows of a file in a lab of their own; files go to `folder`.
-
-    A wire of `rates` is not saturated again.
+    """Run the flows of a file in a new lab; files go to `folder`. A wire whose rate is in `rates`
+    is not saturated again.
 
     Raises:
         ConfigError: the file is invalid.
@@ -158,7 +154,7 @@ def run(
 
 
 def exit_status(outcome: Mapping[str, Any]) -> ExitStatus:
-    """Return the exit status of an outcome: a flow that is not ok weighs more than the calibration."""
+    """Return the exit status of an outcome. A failed flow takes precedence over the calibration."""
     if any(flow["status"] != "ok" for flow in outcome["flows"]):
         return ExitStatus.FAILED
     return ExitStatus.UNCALIBRATED if outcome["calibration"] else ExitStatus.OK
@@ -182,9 +178,9 @@ def _document(
         if wire
         else {"forward": [(0.0, plan.forward.rate_bps)], "return": [(0.0, plan.return_.rate_bps)]}
     )
-    with qlog_files.reading([course.place for course in runner.courses]) as qlog:
+    with qlog_files.reading([run.place for run in runner.flow_runs]) as qlog:
         measured = replace(runner.measured(zero_unix_s), qlog=qlog)
-        seen = [sources.read(course, measured) for course in runner.courses]
+        seen = [measurements.read(run, measured) for run in runner.flow_runs]
     return {
         "flows": [
             one.document(flow, duration_s, bin_s)
@@ -196,23 +192,23 @@ def _document(
 
 
 @dataclass
-class _Running:
+class _RunningFlow:
     """A flow's programs and their users by side; a side that has not begun is missing."""
 
-    course: Course
+    run: FlowRun
     processes: dict[str, SandboxedProcess] = field(default_factory=dict)
     uids: dict[str, int] = field(default_factory=dict)
     is_over: bool = False
 
 
 class FlowRunner:
-    """All flows of a request in one lab: their programs, and what is seen of them."""
+    """All flows of a request in one lab: their programs and their measurements."""
 
     def __init__(
         self, request: Mapping[str, Any], folder: Path, private: Path, stop: threading.Event
     ) -> None:
         self._request, self._folder, self._private, self._stop = request, folder, private, stop
-        self._flows: list[_Running] = []
+        self._flows: list[_RunningFlow] = []
         self._uids: set[int] = set()
         self._memory_bytes = MEMORY_BYTES
         self._taps: dict[str, Capture] = {}
@@ -220,21 +216,26 @@ class FlowRunner:
         self._states: dict[str, list[TcpState]] = {side: [] for side in SIDES}
 
     @property
-    def courses(self) -> list[Course]:
+    def flow_runs(self) -> list[FlowRun]:
         """Return how the programs ran, in the order of the flows."""
-        return [flow.course for flow in self._flows]
+        return [flow.run for flow in self._flows]
 
     def run(self, lab: Lab, halt: threading.Event) -> float:
-        """Run the flows from the first to the last moment; return time 0, Unix time, s."""
-        self._flows = [_Running(course) for course in self._prepared(lab)]
-        used = nodes.used(flow.course.place.nodes for flow in self._flows)
+        """Run the flows; return the Unix time of their time 0, s."""
+        self._flows = [_RunningFlow(run) for run in self._prepared(lab)]
+        used = nodes.used(flow.run.place.nodes for flow in self._flows)
         # Every program is stopped before this returns, whatever happens.
         with ThreadPoolExecutor(len(self._flows) * 2) as pool, contextlib.ExitStack() as stack:
-            self._enter_tunnel(lab, stack)
+            if "fec" in self._request:
+                place = self._flows[0].run.place
+                self._tunnel = Tunnel(
+                    lab, self._request["fec"], place.addresses, place.nodes, self._folder / "logs"
+                )
+                stack.enter_context(self._tunnel.up())
             self._prepare_migrations(lab)
             stack.callback(self._stop_all, pool)
             for flow in self._flows:
-                self._start(lab, flow, programs.first_side(flow.course.place))
+                self._start(lab, flow, programs.first_side(flow.run.place))
             self._await_ports(lab, used)
             self._make_ready(lab)
             halt.wait(
@@ -250,7 +251,7 @@ class FlowRunner:
             with contextlib.ExitStack() as running:
                 for tap in self._taps.values():
                     running.enter_context(tap.running())
-                if any(flow.course.place.flow["stack"] == "tcp" for flow in self._flows):
+                if any(flow.run.place.flow["stack"] == "tcp" for flow in self._flows):
                     running.enter_context(states)
                 lab.start_timeline()
                 zero_unix_s = time.time()
@@ -259,13 +260,15 @@ class FlowRunner:
         return zero_unix_s
 
     def measured(self, zero_unix_s: float) -> Measured:
-        """Return what the flows were measured with, when all is over."""
-        places = [flow.course.place for flow in self._flows]
+        """Return the measurements, after `run`."""
+        places = [flow.run.place for flow in self._flows]
         interfaces: dict[str, dict[int, AtInterface]] = {side: {} for side in SIDES}
         for side, node in nodes.used(place.nodes for place in places):
             there = [place for place in places if place.nodes[side] == node]
             servers = {place.addresses["server"] for place in there}
-            captured = _since(self._taps[node], zero_unix_s)
+            captured = (
+                packet for packet in self._taps[node].packets() if packet.t_ns * 1e-9 >= zero_unix_s
+            )
             interfaces[side] |= packets.count(captured, servers, [place.port for place in there])
         return Measured(
             zero_unix_s,
@@ -279,9 +282,7 @@ class FlowRunner:
         )
 
     def waits(self) -> list[CalibrationCheck]:
-        """Judge how long programs could run and had no core: of each side the one that waited
-        longest.
-        """
+        """Judge how long programs waited for a core: on each side the one that waited longest."""
         worst: dict[str, float] = {}
         tunnel = self._tunnel.processes if self._tunnel else {}
         for processes in (*(flow.processes for flow in self._flows), tunnel):
@@ -292,7 +293,7 @@ class FlowRunner:
 
     # --- before ---
 
-    def _prepared(self, lab: Lab) -> Iterator[Course]:
+    def _prepared(self, lab: Lab) -> Iterator[FlowRun]:
         ends = [nodes.of_flow(lab.topology, flow) for flow in self._request["flows"]]
         servers = dict.fromkeys(lab.topology.nodes[of_flow["server"]].address for of_flow in ends)
         keys = pki.create(
@@ -309,7 +310,9 @@ class FlowRunner:
             stop_s = flow.get("stop_s", duration_s)
             own = self._private / str(index)
             for side in SIDES:
-                (own / side / "qlog").mkdir(parents=True)
+                (own / side).mkdir(parents=True)
+                scratch.sized(own / side, Limits.disk_bytes, Limits.files)
+                (own / side / "qlog").mkdir()
             of_server, of_client = own / "keys", own / "ca"
             shutil.copytree(keys.folder, of_server)
             of_client.mkdir()
@@ -318,19 +321,19 @@ class FlowRunner:
                 side: lab.topology.nodes[node].address for side, node in ends[index].items()
             }
             place = Place(
-                index,
-                flow,
-                stop_s - flow["start_s"],
-                addresses,
-                Pki(of_server, keys.spki),
-                of_client / keys.ca_cert.name,
-                own,
-                file,
-                most_in_flight(self._request),
-                lab.plan.rtt_ms.mean / 1000,
-                ends[index],
+                index=index,
+                flow=flow,
+                life_s=stop_s - flow["start_s"],
+                nodes=ends[index],
+                addresses=addresses,
+                keys=Pki(of_server, keys.spki),
+                ca=of_client / keys.ca_cert.name,
+                folder=own,
+                payload=file,
+                send_bytes=most_in_flight(self._request),
+                handshake_s=lab.plan.rtt_ms.mean / 1000,
             )
-            yield Course(place, stop_s)
+            yield FlowRun(place, stop_s)
         sizes = [flow.get("bytes", 0) for flow in self._request["flows"]]
         size = max(*sizes, 1, int(SPARE * fastest_bps / 8 * duration_s) if not all(sizes) else 1)
         is_sent = any(flow["stack"] in qlog_files.STACKS for flow in self._request["flows"])
@@ -339,23 +342,12 @@ class FlowRunner:
 
     def _prepare_migrations(self, lab: Lab) -> None:
         """Make second addresses of the clients that take one."""
-        places = [
-            flow.course.place for flow in self._flows if flow.course.place.flow.get("migrate_s")
-        ]
+        places = [flow.run.place for flow in self._flows if flow.run.place.flow.get("migrate_s")]
         for node in dict.fromkeys(place.nodes["client"] for place in places):
             servers = [
                 place.addresses["server"] for place in places if place.nodes["client"] == node
             ]
             migration.prepare(lab, node, dict.fromkeys(servers))
-
-    def _enter_tunnel(self, lab: Lab, stack: contextlib.ExitStack) -> None:
-        """Have the tunnel until `stack` ends, where the file has one."""
-        if "fec" in self._request:
-            place = self._flows[0].course.place
-            self._tunnel = Tunnel(
-                lab, self._request["fec"], place.addresses, place.nodes, self._folder / "logs"
-            )
-            stack.enter_context(self._tunnel.up())
 
     def _uid(self) -> int:
         while (uid := privileges.new_uid()) in self._uids:
@@ -363,11 +355,11 @@ class FlowRunner:
         self._uids.add(uid)
         return uid
 
-    def _start(self, lab: Lab, flow: _Running, side: str) -> None:
-        """Start the program of a side in a sandbox, the second one held; a host that cannot fails
-        the flow.
+    def _start(self, lab: Lab, flow: _RunningFlow, side: str) -> None:
+        """Start the program of a side in a sandbox; the second one waits for `release`. If it does
+        not start, the flow fails.
         """
-        place = flow.course.place
+        place = flow.run.place
         first = programs.first_side(place) == side
         program: EndpointProgram = programs.server(place) if first else programs.client(place)
         uid = flow.uids[side] = self._uid()
@@ -392,12 +384,14 @@ class FlowRunner:
             log = self._folder / "logs" / f"{place.index}-{side}.log"
             flow.processes[side] = sandboxed.start(box, program.argv, log)
         except NotStartedError as error:
-            flow.course.refused = str(error)
+            flow.run.refused = str(error)
 
     def _await_ports(self, lab: Lab, used: Sequence[tuple[str, str]]) -> None:
-        """Wait until each first program has bound its port, or has ended, which fails its flow."""
+        """Wait until each first program has bound its port. If it has ended instead, its flow
+        fails.
+        """
 
-        def missing() -> list[_Running]:
+        def missing() -> list[_RunningFlow]:
             bound = {
                 (node, protocol): netns.inside(lab.lab_id, node, _ports, protocol)
                 for _, node in used
@@ -406,29 +400,31 @@ class FlowRunner:
             return [
                 flow
                 for flow in self._flows
-                for place in [flow.course.place]
+                for place in [flow.run.place]
                 if place.port not in bound[place.nodes[programs.first_side(place)], place.protocol]
             ]
 
         def all_done() -> bool:
-            return all(flow.course.refused or _report_of(flow) for flow in missing())
+            return all(flow.run.refused or _report_of(flow) for flow in missing())
 
         wait(all_done, START_S)
         for flow in missing():
-            place, report = flow.course.place, _report_of(flow)
+            place, report = flow.run.place, _report_of(flow)
             side = programs.first_side(place)
             reason = (
                 report.reason
                 if report
                 else f"it does not listen on port {place.port} after {START_S:g} s"
             )
-            flow.course.refused = flow.course.refused or f"the {side}: {reason or 'it ended early'}"
+            flow.run.refused = flow.run.refused or f"the {side}: {reason or 'it ended early'}"
 
     def _make_ready(self, lab: Lab) -> None:
-        """Have the second program of each flow ready, so that it begins when its flow starts."""
-        flows = [flow for flow in self._flows if not flow.course.refused]
+        """Start the second program of each flow up to the point where it waits for its flow's
+        start.
+        """
+        flows = [flow for flow in self._flows if not flow.run.refused]
         for flow in flows:
-            self._start(lab, flow, programs.second_side(flow.course.place))
+            self._start(lab, flow, programs.second_side(flow.run.place))
         held = [process for flow in flows for process in flow.processes.values()]
         wait(lambda: not any(process.is_waiting for process in held), START_S)
 
@@ -445,40 +441,40 @@ class FlowRunner:
             if now_s >= look_s:  # at 128 programs, which must not hold up the starts of flows
                 self._look(now_s, pool)
                 look_s = time.monotonic() - zero + WATCH_S
-            if all(flow.is_over or flow.course.refused for flow in self._flows):
+            if all(flow.is_over or flow.run.refused for flow in self._flows):
                 return
             if timetable.next_s is not None:
                 halt.wait(max(0.0, min(look_s, timetable.next_s) - (time.monotonic() - zero)))
 
     def _act(self, lab: Lab, action: Action, pool: ThreadPoolExecutor) -> None:
         flow = self._flows[action.index]
-        if flow.course.refused:
+        if flow.run.refused:
             return
         if action.verb == "start":
-            flow.processes[programs.second_side(flow.course.place)].release()
+            flow.processes[programs.second_side(flow.run.place)].release()
             return
         if action.verb == "lead":
             pool.submit(self._lead, lab, flow, action.at_s)
             return
-        ends_itself = flow.course.place.flow["stack"] in STACKS_BY_THEMSELVES
+        ends_itself = flow.run.place.flow["stack"] in STACKS_BY_THEMSELVES
         if action.verb == "kill" or not ends_itself:
             # The sender first: it must not go on when nobody listens.
-            for side in sorted(flow.processes, key=lambda side: side != flow.course.place.sender):
+            for side in sorted(flow.processes, key=lambda side: side != flow.run.place.sender):
                 pool.submit(flow.processes[side].stop)
             flow.is_over = True
 
-    def _lead(self, lab: Lab, flow: _Running, now_s: float) -> None:
-        """Let the client's program find its second address; a host that cannot fails the flow."""
-        log = self._folder / "logs" / f"{flow.course.place.index}-route.log"
+    def _lead(self, lab: Lab, flow: _RunningFlow, now_s: float) -> None:
+        """Let the client's program find its second address. If the host refuses, the flow fails."""
+        log = self._folder / "logs" / f"{flow.run.place.index}-route.log"
         try:
-            migration.lead(lab, flow.course.place.nodes["client"], flow.uids["client"], log)
+            migration.lead(lab, flow.run.place.nodes["client"], flow.uids["client"], log)
         except HostError as error:
             report = ExitReport(0, str(error), 0.0, 0, "")
-            flow.course.gone, flow.course.gone_s = ("client's second address", report), now_s
+            flow.run.gone, flow.run.gone_s = ("client's second address", report), now_s
 
     def _look(self, now_s: float, pool: ThreadPoolExecutor) -> None:
         for flow in self._flows:
-            course = flow.course
+            run = flow.run
             ended = {
                 side: report
                 for side, process in flow.processes.items()
@@ -489,22 +485,19 @@ class FlowRunner:
             elif (
                 "client" in ended
                 and not flow.is_over
-                and course.place.flow["stack"] not in STACKS_BY_THEMSELVES
+                and run.place.flow["stack"] not in STACKS_BY_THEMSELVES
             ):
                 pool.submit(flow.processes["server"].stop)  # it would wait for the next client
                 flow.is_over = True
-            if not ended or course.gone is not None or now_s > course.stop_s - EARLY_S:
+            if not ended or run.gone is not None or now_s > run.stop_s - EARLY_S:
                 continue
             side = max(ended, key=lambda side: bool(ended[side].reason))
-            course.gone, course.gone_s = (side, ended[side]), now_s
-        self._look_at_tunnel(now_s)
-
-    def _look_at_tunnel(self, now_s: float) -> None:
-        """Note for each flow that it cannot go on, if an end of the tunnel has died."""
+            run.gone, run.gone_s = (side, ended[side]), now_s
+        # An end of the tunnel that has died ends every flow.
         gone = self._tunnel.gone if self._tunnel else None
         for flow in self._flows if gone else ():
-            if flow.course.gone is None and not flow.is_over:
-                flow.course.gone, flow.course.gone_s = gone, now_s
+            if flow.run.gone is None and not flow.is_over:
+                flow.run.gone, flow.run.gone_s = gone, now_s
                 flow.is_over = True
 
     def _stop_all(self, pool: ThreadPoolExecutor) -> None:
@@ -515,19 +508,15 @@ class FlowRunner:
             one.result()
 
 
-def _since(tap: Capture, zero_unix_s: float) -> Iterator[Packet]:
-    return (packet for packet in tap.packets() if packet.t_ns * 1e-9 >= zero_unix_s)
-
-
-def _report_of(flow: _Running) -> ExitReport | None:
-    """Return how the program ended that starts first; None while it runs."""
-    process = flow.processes.get(programs.first_side(flow.course.place))
+def _report_of(flow: _RunningFlow) -> ExitReport | None:
+    """Return how the first program ended; None while it runs."""
+    process = flow.processes.get(programs.first_side(flow.run.place))
     return process.poll() if process else None
 
 
 def _ports(protocol: str) -> set[int]:
-    """Return the ports bound in the namespace that this thread is in (proc_net(5)); of TCP those
-    listened on.
+    """Return the ports that are bound (UDP) or listened on (TCP) in this thread's namespace
+    (proc_net(5)).
     """
     found = set()
     for table in (protocol, f"{protocol}6"):

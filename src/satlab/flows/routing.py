@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Addresses and routes of a lab's nodes that its flows need. The lab ends with all of them."""
+"""Addresses and routes that flows add to the nodes of a lab. They end with the lab."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ COMMAND_S = 10.0
 
 
 def ip(lab: Lab, node: str, *words: str) -> None:
-    """Run `ip` in a node (ip(8)). Raises HostError where it refuses, or does not end."""
+    """Run ip(8) in a node. Raises HostError if it fails or does not end."""
     argv = [*lab.enter_argv(node), "ip", *words]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_S, check=False)

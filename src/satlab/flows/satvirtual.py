@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satvirtual flows`: it checks a file of flows, simulates it, and makes figures of what was
-measured of it.
-"""
+"""`satvirtual flows`: check a file of flows, simulate it, or compute figures from measurements."""
 
 import json
 import subprocess
@@ -14,7 +12,7 @@ from satlab.common.errors import ExitStatus, HostError
 from satlab.link.satlink import refusal
 
 DEADLINE_S = 900.0
-"""Real time for one file; a simulation takes some seconds."""
+"""Longest real time for one file; a simulation takes some seconds."""
 
 
 def simulated(file: Path) -> str:
@@ -35,7 +33,7 @@ def checked(file: Path) -> dict[str, Any]:
 
 
 def figures(file: Path, measured: Path) -> str:
-    """Return the outcome of what was measured on the real clock, as text.
+    """Compute the outcome from measurements on the real clock, as text.
 
     Raises ConfigError, HostError.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was seen of a flow over time, and the totals at the ends of bins that figures are made of."""
+"""Measurements of a flow over time, and their totals at the ends of bins."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -11,15 +11,13 @@ Status = Literal["ok", "censored", "failed"]
 
 @dataclass
 class Total:
-    """A total that rises, at times in s. Between two of them it rises evenly."""
+    """A rising total at times in s. Between two entries it rises evenly."""
 
     times: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
     def add(self, t_s: float, value: float) -> None:
-        """Note the total at a time, which is not before the last one; a total that falls counts as
-        it was.
-        """
+        """Note the total at a time, in the order of time. A smaller total counts as the last one."""
         last = self.values[-1] if self.values else 0.0
         self.times.append(max(t_s, self.times[-1]) if self.times else t_s)
         self.values.append(max(value, last))
@@ -67,11 +65,10 @@ class Level:
 
 @dataclass
 class Seen:
-    """What was seen of a flow; times in s since the run's time 0, amounts in bytes, RTT in ms.
-
-    `payload` is what arrived of the application's data, `received` the UDP or TCP payload at the
-    receiver. `moved_s`: when packets from each further address of the client arrived. `unread`: why
-    `payload` could not be read.
+    """Measurements of a flow. Times are s since the run's time 0, amounts bytes, RTT ms. `payload`:
+    data of the application that arrived; `received`: UDP or TCP payload at the receiver. `moved_s`:
+    when packets from each further address of the client arrived. `unread`: why `payload` could not
+    be read.
     """
 
     library: str = ""
@@ -94,13 +91,13 @@ class Seen:
     sources: dict[str, str] = field(default_factory=dict)
 
     def failed(self, reason: str, at_s: float | None = None) -> None:
-        """Note why the flow failed, and when, unless that is known."""
+        """Note why and when the flow failed, unless it is known."""
         if self.status != "failed":
             self.status, self.reason = "failed", reason
             self.ended_s = at_s if at_s is not None else self.ended_s
 
     def counts(self, t_s: float) -> dict[str, Any]:
-        """Return the totals at a time, and window and RTT then."""
+        """Return totals, window and RTT at a time."""
         return {
             "payload_bytes": round(self.payload.at(t_s)),
             "received_bytes": round(self.received.at(t_s)),

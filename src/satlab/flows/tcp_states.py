@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TCP of the kernel over time:
-
-`ss` in the namespaces of both ends, every bin, for all connections at once.
+"""State of the kernel's TCP connections over time: `ss` in the namespaces of both ends, once in a
+bin.
 """
 
 import re
@@ -22,9 +21,8 @@ _PAIR = re.compile(r"(\w+):(\S+)")
 
 @dataclass(frozen=True)
 class TcpState:
-    """A connection at `t_unix_s`;
-
-    `port` is the server's, `peer` the client's. Amounts since its start.
+    """A connection at `t_unix_s`; `port` is the server's, `peer` the client's. Amounts since its
+    start.
     """
 
     t_unix_s: float
@@ -104,7 +102,7 @@ class TcpStates:
 def of_flow(
     states: Mapping[str, list[TcpState]], port: int, receiver: str
 ) -> dict[str, list[TcpState]]:
-    """Return the samples of a flow's data connection, by side: of all to its port the one with the
+    """Return the samples of a flow's data connection by side: the connection to its port with the
     most bytes.
     """
     of_port = {side: [one for one in found if one.port == port] for side, found in states.items()}

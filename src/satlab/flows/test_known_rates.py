@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +32,7 @@ def host(rates: KnownRates, rate_mbps: float = 10) -> FlowHost:
 
 
 def test_an_equal_wire_is_saturated_once_and_its_rtt_measured_each_time(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     whole, echoes = list[float](), iter([61.0, 62.0])
     rtts = dict.fromkeys(("client",), "")
@@ -50,7 +51,7 @@ def test_an_equal_wire_is_saturated_once_and_its_rtt_measured_each_time(
     is_ok = True
     monkeypatch.setattr(FlowHost, "_judged", lambda *_: [SimpleNamespace(ok=is_ok)])
     lab: Any = SimpleNamespace()
-    rates = KnownRates()
+    rates = KnownRates(tmp_path / "rates.json")
     first, second, third = (host(rates)._measured(lab, PATH) for _ in range(3))
     assert whole == [10]
     assert [one.rtt and one.rtt.mean_ms for one in (first, second, third)] == [60, 61, 62]
@@ -64,9 +65,9 @@ def test_an_equal_wire_is_saturated_once_and_its_rtt_measured_each_time(
     assert whole == [10, 20, 10, 10], "what was out of its limits is not known"
 
 
-def test_a_rate_is_known_for_half_an_hour_and_until_a_run_is_off() -> None:
+def test_a_rate_is_known_for_half_an_hour_and_until_a_run_is_off(tmp_path: Path) -> None:
     now_s = 100.0
-    rates = KnownRates(lambda: now_s)
+    rates = KnownRates(tmp_path / "rates.json", lambda: now_s)
     assert rates.find("wire") is None
     rates.keep("wire", probe())
     now_s += MAX_AGE_S

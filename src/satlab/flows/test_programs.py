@@ -119,10 +119,8 @@ def test_tcp_has_the_congestion_control_at_both_ends() -> None:
 
 
 def test_of_datagrams_the_receiver_starts_first() -> None:
-    forward, back = (
-        place(stack="udp", rate_mbps=2.5),
-        place(stack="udp", rate_mbps=2, **{"from": "client1", "to": "server1"}),
-    )
+    forward = place(stack="udp", rate_mbps=2.5)
+    back = place(stack="udp", rate_mbps=2, **{"from": "client1", "to": "server1"})
     assert (programs.first_side(forward), programs.second_side(forward)) == ("client", "server")
     assert (programs.first_side(back), programs.second_side(back)) == ("server", "client")
     assert programs.server(forward).argv[-3:] == ("receive", "198.18.1.2", "4436")

@@ -102,10 +102,8 @@ def test_the_plan_is_that_of_the_wire(plan: LinkPlan) -> None:
 
 
 def test_queues_are_sampled_as_under_the_virtual_clock() -> None:
-    full, empty = (
-        {"queue_bytes": 12_500, "queue_packets": 10},
-        {"queue_bytes": 0, "queue_packets": 0},
-    )
+    full = {"queue_bytes": 12_500, "queue_packets": 10}
+    empty = {"queue_bytes": 0, "queue_packets": 0}
     samples = [{"t_s": 0.051, "forward": full, "return": empty}]
     rates = {"forward": [(0.0, 10e6), (0.1, 20e6)], "return": [(0.0, 1e6)]}
     forward, back = queue_samples(samples, rates, 0.2)  # type: ignore[arg-type]

@@ -1,30 +1,29 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When the programs of flows are started and stopped; stepped with the time, without a clock."""
+"""The times at which programs of flows are started and stopped. The caller passes the time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from collect.calibration import CalibrationCheck
 from satlab.flows import migration
-from satlab.run.calibrate import CalibrationCheck, check
+from satlab.run.calibrate import check
 
 Verb = Literal["start", "lead", "end", "kill"]
 GRACE_S = 3.0
-"""From a flow's end until a program that ends by itself is stopped: it has the other end's report
-by then.
+"""Time from a flow's end until a program that ends by itself is stopped, s. It has the other end's
+report by then.
 """
 LATE_START_S = 2.0
-"""From a flow's start to its client's first packet: on two idle cores 0.1 s, of the last of 64
-flows 0.4 s.
+"""Longest time from a flow's start to its client's first packet, s. On two idle cores it takes 0.1
+s, with 64 flows up to 0.4 s.
 """
 
 
 @dataclass(frozen=True, order=True)
 class Action:
-    """What is to be done with the programs of a flow at a time, s.
-
-    `lead`: over the route with the client's second address (`migration`). `end`: where it does not
-    end by itself.
+    """An action on the programs of a flow at a time, s. `lead`: change to the route with the
+    client's second address (`migration`). `end`: stop a program that does not end by itself.
     """
 
     at_s: float
@@ -34,13 +33,13 @@ class Action:
 
 @dataclass
 class Timetable:
-    """All actions that are left, the next one first."""
+    """The actions that are left, the next one first."""
 
     left: list[Action]
 
     @classmethod
     def of(cls, flows: Sequence[Mapping[str, Any]], duration_s: float) -> "Timetable":
-        """Return what is to be done for these flows."""
+        """Return the timetable of flows."""
         actions = []
         for index, flow in enumerate(flows):
             stop_s = flow.get("stop_s", duration_s)
@@ -55,7 +54,7 @@ class Timetable:
         )
 
     def due(self, now_s: float) -> list[Action]:
-        """Remove and return what is to be done by now."""
+        """Remove and return the actions that are due."""
         count = next(
             (n for n, action in enumerate(self.left) if action.at_s > now_s), len(self.left)
         )
@@ -71,7 +70,7 @@ class Timetable:
 def judged_starts(
     flows: Sequence[Mapping[str, Any]], began_s: Sequence[float | None]
 ) -> list[CalibrationCheck]:
-    """Judge the flow that began latest after its time; nothing where none began."""
+    """Judge the flow that began latest after its time; empty if none began."""
     pairs = enumerate(zip(flows, began_s, strict=True))
     late_s = [(at - flow["start_s"], index) for index, (flow, at) in pairs if at is not None]
     if not late_s:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tunnel of a file of flows in a lab: satfec at both ends, and routes that lead all flows into
-it.
-
-Without the tunnel the other end is unreachable, so nothing passes unprotected. The lab ends with
-all routes.
+"""The tunnel of a file of flows in a lab: satfec at both ends, and routes into it for all flows. If
+the tunnel fails, the other end is unreachable, so no packet bypasses it. The routes end with the
+lab.
 """
 
 import contextlib
@@ -23,15 +21,15 @@ from satlab.lab.netns import open_tun_to_jobs
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
 DEVICE = "fec0"
-"""Of both ends: what the flows send and receive passes it."""
+"""Name of the tunnel's device at both ends."""
 PORT = 5800
 MARK = TABLE = 1448
-"""The tunnel's own datagrams have the mark; all else to the other end follows the table, which
-leads to the device.
+"""The tunnel's datagrams have this mark. All other packets to the other end follow this routing
+table into the device.
 """
 READY_S = 20.0
 MOST_S = 12_000.0
-"""Of a tunnel's life: the longest flows, and what is around them."""
+"""Longest life of a tunnel: the longest flows, and the time before and after them."""
 PEER_TIMEOUT_S = 30
 
 
@@ -51,9 +49,8 @@ class Tunnel:
 
     @contextlib.contextmanager
     def up(self) -> Iterator[None]:
-        """Have the tunnel during the block.
-
-        Raises HostError where an end does not start or does not hear the other.
+        """Keep the tunnel up during the block. Raises HostError if an end does not start or does
+        not hear the other.
         """
         try:
             for side, node in self.nodes.items():
@@ -111,17 +108,8 @@ class Tunnel:
             if hold_ms
             else ["--deliver", "immediate"]
         )
-        argv = [
-            str(paths.SATFEC),
-            "--listen",
-            own,
-            "--peer",
-            other,
-            "--device",
-            DEVICE,
-            "--mark",
-            str(MARK),
-        ]
+        argv = [str(paths.SATFEC), "--listen", own, "--peer", other]
+        argv += ["--device", DEVICE, "--mark", str(MARK)]
         argv += ["--code", self.options["code"], "--peer-timeout-s", str(PEER_TIMEOUT_S), *order]
         box = Sandbox(
             place=self.lab.place(self.nodes[side]),

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of a file of flows in a lab: a satellite link as it is, or a plain wire.
-
-A wire is the satellite segment of a lab, which plain lines of the wire's rates take over once the
-lab is up. They are those of the virtual clock: the same code sends their packets.
+"""The link of a file of flows in a lab: a satellite link, or a plain wire. For a wire, the
+satellite segment changes to plain lines of the wire's rates once the lab is up. The same code sends
+their packets under the virtual clock.
 """
 
 import contextlib
@@ -11,7 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
@@ -32,11 +31,11 @@ from satlab.run.session import NetnsHost, metrics_of
 Name = Literal["forward", "return"]
 DIRECTIONS: tuple[Name, Name] = ("forward", "return")
 METRICS_INTERVAL_MS = 50
-"""As the virtual clock samples its queues."""
+"""Period of samples, as under the virtual clock."""
 CHANGED_S = 5.0
-"""For the changes to be in the link's metrics."""
+"""Longest time until the changes are in the link's metrics, s."""
 ECHO_BYTES, PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 84, 1500, 1472, 1448
-"""Of a ping, of a full-size packet and its payload: what a lab is calibrated with."""
+"""Sizes of an echo, a full-size packet and its payload in a calibration, bytes."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Half:
     header_bytes: int = 0
 
     def handover(self, waiting: str = "keep") -> dict[str, Any]:
-        """Return the handover that makes a link this one."""
+        """Return the handover to this direction."""
         header = {"header_bytes": self.header_bytes} if self.header_bytes else {}
         new = {
             "waiting": waiting,
@@ -65,6 +64,14 @@ class Half:
     def time_ms(self, ip_bytes: int) -> float:
         """Return how long a packet takes to be sent, ms."""
         return (ip_bytes + self.header_bytes) * 8e-3 / self.rate_mbps
+
+
+class WireChange(NamedTuple):
+    """A change of one direction: its time, the wire after it, and the change for satlink."""
+
+    at_s: float
+    halves: dict[Name, Half]
+    set: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,9 @@ class Wire:
 
     @property
     def header_bytes(self) -> dict[Name, int]:
-        """Return what the rate of each direction counts of a packet beyond IP."""
+        """Return the header bytes for each packet that the rate of each direction includes beyond
+        IP.
+        """
         return {name: half.header_bytes for name, half in self.halves.items()}
 
     def at_first(self) -> list[LinkSet]:
@@ -92,24 +101,25 @@ class Wire:
         ]
 
     def steps(self) -> tuple[TimelineStep, ...]:
-        """Return what changes from time 0 on; losses begin then, so that the lab is calibrated
-        without.
+        """Return the changes from time 0 on. Losses begin then, since the lab is calibrated without
+        losses.
         """
         losses = [
             (0.0, {"direction": name, "loss": self.fields[name].get("loss")}) for name in DIRECTIONS
         ]
         found = [(at_s, given) for at_s, given in losses if given["loss"] is not None]
-        found += [(at_s, given) for at_s, _, given in self.changes()]
+        found += [(one.at_s, one.set) for one in self.changes()]
         return tuple(
             TimelineStep.model_validate({"at_s": at_s, "set": given}) for at_s, given in found
         )
 
     def rates(self, name: Name) -> list[tuple[float, float]]:
-        """Return the rates of a direction, bit/s, each with its begin, s."""
+        """Return the rates of a direction, bit/s, each with its start, s."""
         found = [(0.0, self.halves[name].rate_mbps * 1e6)]
-        for at_s, halves, _ in self.changes():
-            rate_bps = halves[name].rate_mbps * 1e6
-            found += [(at_s, rate_bps)] if rate_bps != found[-1][1] else []
+        for change in self.changes():
+            rate_bps = change.halves[name].rate_mbps * 1e6
+            if rate_bps != found[-1][1]:
+                found.append((change.at_s, rate_bps))
         return found
 
     def plan(self, lab: LinkPlan) -> LinkPlan:
@@ -125,8 +135,7 @@ class Wire:
             }
         )
 
-    def changes(self) -> Iterator[tuple[float, dict[Name, Half], dict[str, Any]]]:
-        """Yield each step's time, the wire after it, and its change of one direction."""
+    def changes(self) -> Iterator[WireChange]:
         halves = self.halves
         for step in sorted(self.fields.get("timeline", ()), key=lambda step: float(step["at_s"])):
             meant = [name for name in DIRECTIONS if step["direction"] in (name, "both")]
@@ -141,7 +150,8 @@ class Wire:
                 before = halves[name]
                 halves[name] = _after(before, self.fields[name], given, rtt_ms)
                 if change := _change(before, halves[name], given):
-                    yield float(step["at_s"]), dict(halves), {"direction": name, **change}
+                    set_ = {"direction": name, **change}
+                    yield WireChange(float(step["at_s"]), dict(halves), set_)
 
 
 def _half(fields: Mapping[str, Any], rtt_ms: float) -> Half:
@@ -150,9 +160,7 @@ def _half(fields: Mapping[str, Any], rtt_ms: float) -> Half:
 
 
 def _queue(queue: Mapping[str, Any], rate_mbps: float, rtt_ms: float) -> dict[str, Any]:
-    """Return a queue with its limit in bytes where that is in bandwidth-delay products: of this
-    wire, not the lab's.
-    """
+    """Return a queue whose limit is in bytes, converted from bandwidth-delay products of this wire."""
     if "bdp" not in queue:
         return dict(queue)
     limit = max(1, round(queue["bdp"] * round(rate_mbps * 1e3 * rtt_ms / 8)))
@@ -162,7 +170,7 @@ def _queue(queue: Mapping[str, Any], rate_mbps: float, rtt_ms: float) -> dict[st
 def _after(half: Half, fields: Mapping[str, Any], step: Mapping[str, Any], rtt_ms: float) -> Half:
     """Return a direction after a step.
 
-    A limit in bandwidth-delay products is new with a queue or a handover alone.
+    A limit in bandwidth-delay products changes only with a queue or a handover.
     """
     rate_mbps, delay_ms = step.get("rate_mbps", half.rate_mbps), step.get("delay_ms", half.delay_ms)
     if "queue" not in step and "waiting" not in step:
@@ -172,7 +180,7 @@ def _after(half: Half, fields: Mapping[str, Any], step: Mapping[str, Any], rtt_m
 
 
 def _change(before: Half, after: Half, step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a step sets of a direction; nothing if it is so already."""
+    """Return the change of a direction in a step; empty if nothing changes."""
     if "waiting" in step:
         change = after.handover(step["waiting"])
     elif after.rate_mbps != before.rate_mbps:
@@ -201,9 +209,7 @@ def _planned(half: Half, rtt_ms: float) -> dict[str, Any]:
 
 
 def plain_profile(folder: Path) -> Path:
-    """Make the profile of a lab whose link becomes a wire: one without adaptive coding, which a
-    line has not.
-    """
+    """Make the profile of a lab whose link becomes a wire. It has no adaptive coding."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(paths.PROFILES / "leo", folder)
     case_link.edit(folder / "topology.xml", ("<wave_form>3-12<", "<wave_form>8<"))
@@ -213,8 +219,7 @@ def plain_profile(folder: Path) -> Path:
 def link_request(
     request: Mapping[str, Any], folder: Path, metrics: Path, profile: Path = paths.PROFILES / "leo"
 ) -> LinkRequest:
-    """Return what a lab is to be asked for the flows of a file in `folder`; a wire takes `profile`
-    over.
+    """Return the request for the lab of a file in `folder`. A wire replaces the link of `profile`.
 
     Raises ConfigError.
     """
@@ -255,13 +260,13 @@ def link_request(
 
 @dataclass(frozen=True)
 class FlowHost(NetnsHost):
-    """A lab whose satellite segment is a plain wire, where there is one."""
+    """A lab whose satellite segment may become a plain wire."""
 
     wire: Wire | None = field(default=None)
     rates: KnownRates | None = field(default=None, compare=False)
 
     def _measured(self, lab: Lab, path: ProbePath) -> Probe:
-        """Measure RTT and rate; of a wire whose rate is known the RTT alone."""
+        """Measure RTT and rate. If the rate of the wire is known, measure only the RTT."""
         if self.wire is None or self.rates is None:
             return super()._measured(lab, path)
         name = repr(self.wire.halves)
@@ -290,7 +295,7 @@ class FlowHost(NetnsHost):
 
 
 def check_changes(lab: Lab) -> None:
-    """Wait until both directions have changed. Raises HostError where the link refused a change."""
+    """Wait until both directions have changed. Raises HostError if the link refuses a change."""
     found: list[Mapping[str, Any]] = []
 
     def all_made() -> bool:
@@ -312,8 +317,8 @@ def queue_samples(
     """Return both queues every 50 ms up to `length_s`, from samples of the link with their times
     `t_s`.
 
-    `rates` are those of each direction, bit/s, from when on; they count `header_bytes` of each
-    packet beyond IP.
+    `rates`: the rates of each direction, bit/s, each with its start. They include `header_bytes`
+    for each packet beyond IP.
     """
     count = round(length_s * 1000 / METRICS_INTERVAL_MS)
     found: list[list[dict[str, float]]] = []
@@ -339,7 +344,7 @@ def queue_samples(
 
 
 def totals(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each direction carried, with the names that the virtual clock has for it."""
+    """Return the counts of each direction by the names of the virtual clock's outcome."""
     names = (
         "in_packets",
         "in_bytes",
@@ -355,18 +360,16 @@ def totals(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def most_in_flight(request: Mapping[str, Any]) -> int:
-    """Return what a sender of satperf may keep for retransmission, bytes: as much as under the
-    virtual clock.
-
-    That is four times what can be on the way or in the queue at any time, of four flows and more
-    each once.
+    """Return the most that a sender of satperf keeps for retransmission, bytes, as under the
+    virtual clock: four times the largest amount on the way and in the queue, divided by the number
+    of flows, but at least once that amount.
     """
     largest, least = 96 << 20, 1 << 20
     times = max(1, 4 // len(request["flows"]))
     if "wire" not in request:
         return max(least, largest * times // 4)
     wire = Wire(request["wire"])
-    states = [wire.halves, *(halves for _, halves, _ in wire.changes())]
+    states = [wire.halves, *(change.halves for change in wire.changes())]
     rtt_ms = max(sum(half.delay_ms for half in state.values()) for state in states)
     amounts = [
         half.queue.get("bytes", half.queue.get("packets", 0) * PACKET_BYTES)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`expose_paths.py PATH... -- COMMAND...`: run a command that sees, of folders closed to others,
-the given paths alone.
+"""`expose_paths.py PATH... -- COMMAND...`: run a command that sees only the given paths of folders
+that are closed to others.
 
 A clone below a home folder of mode 0700, an interpreter below /root, a run folder below a private
-scratch folder: who has dropped root cannot enter them, and need not see the rest of them. In a
-mount namespace of its own, each closed folder on the way to a path is covered by an empty one in
-which the path shows up again. A program of its own, and of the standard library alone, so that it
-starts fast; needs root. The command replaces it.
+scratch folder: a process without root's rights cannot enter them, and need not see the rest of
+them. In a mount namespace of its own, each closed folder on the way to a path is covered by an
+empty one in which the path shows up again. A program of its own, and of the standard library alone,
+so that it starts fast; needs root. The command replaces it.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ def closed_folders(path: str) -> Iterator[str]:
 
 
 def cover(paths: list[str]) -> None:
-    """Make the paths reachable for every user, in a mount namespace of this process's own."""
+    """Make the paths reachable for every user, in a new mount namespace of this process."""
     behind = {
         path: closed[0]
         for path in sorted(map(os.path.realpath, paths))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What jobs find on the nodes of the embedded lab: a user for this run alone, the pages, a
+"""The environment of jobs on the nodes of the embedded lab: a user for this run, pages, a
 certificate authority.
 """
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 
-from satlab.common import paths
+from satlab.common import paths, scratch
 from satlab.common.errors import HostError
 from satlab.common.processes import Entrance
 from satlab.common.topology import Role
@@ -30,24 +30,26 @@ JOB_LIMITS = Limits(
     seconds=None,
     memory_bytes=4 << 30,
     processes=1024,
-    disk_bytes=4 << 30,
+    disk_bytes=2 << 30,
     grace_s=2.0,
     descendants_grace_s=1.0,
 )
 """The grace times are those of OpenBACH's agent.
 
 A browser has 200 threads; a capture may have 1 GB.
+
+What all jobs of a run write counts together, and lies in memory until the run has ended.
 """
 
 
 BROWSERS = frozenset({"satlab_page_load", "satlab_video"})
-"""Jobs that judge their browser's waits themselves: a sample of its 200 threads takes CPU time from
-it.
+"""Jobs that judge the waits of their browser themselves, as a sample of its 200 threads costs CPU
+time.
 """
 
 
 class LabHost:
-    """Runs jobs inside a lab's namespaces, each in a sandbox of its own.
+    """Runs jobs inside a lab's namespaces, each in its own sandbox.
 
     `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made
     from. `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: folders
@@ -74,9 +76,11 @@ class LabHost:
         self._uid = privileges.new_uid()
         self._www, self._pki = folder / "www", folder / "pki"
         self._specs, self._root = folder / "sandboxes", folder / "root"
-        self._sockets = folder / "sockets"
-        for made in (self._specs, self._root, self._sockets):
+        self._written = folder / "written"
+        for made in (self._specs, self._root, self._written):
             made.mkdir(mode=0o700)
+        scratch.sized(self._written, JOB_LIMITS.disk_bytes, JOB_LIMITS.files)
+        self._kept: dict[Path, Path] = {}
         hosts = []
         for name in pages():
             page = web_target.load(name)
@@ -120,6 +124,7 @@ class LabHost:
             mounts,
             name=node,
             capabilities=capabilities,
+            packet_rings="net_raw" in capabilities,
             limits=JOB_LIMITS,
             variables={**variables, **(layers.variables() if layers else {})},
         )
@@ -128,9 +133,8 @@ class LabHost:
         return Entrance(tuple(layers.argv(argv) if layers else argv), sandbox.ENVIRONMENT)
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
-        """Return what a job that has ended used; `argv` begins with what `enter` returned for it.
-
-        None: it ran without a sandbox (`satlab bench confinement`), or its sandbox left no report.
+        """Return the usage of a job that has ended; `argv` begins with the words of `enter`. None:
+        it ran without a sandbox (`benches confinement`), or its sandbox left no report.
         """
         satbox = str(paths.SATBOX)
         return (
@@ -140,12 +144,12 @@ class LabHost:
         )
 
     def _tunnel(self, job: str, number: str) -> list[Mount]:
-        """Return what a job that makes tunnels has more: the TUN device, and a folder for
-        wireguard-go's sockets.
+        """Return the further mounts of a job that makes tunnels: the TUN device, and a folder for
+        the sockets of wireguard-go.
         """
         if job not in privileges.TUNNELS:
             return []
-        folder = self._sockets / number
+        folder = self._written / f"sockets-{number}"
         folder.mkdir(mode=0o700)
         privileges.chown(folder, self._uid)
         return [
@@ -154,8 +158,8 @@ class LabHost:
         ]
 
     def environment(self, entity: str) -> dict[str, str]:
-        """Return the places of pages, certificates, our programs and the control socket, the home,
-        and the agent.
+        """Return variables with the places of pages, certificates, programs, control socket, home
+        and agent.
         """
         control = {"SATLAB_CONTROL": str(self._control)} if self._control else {}
         return {
@@ -168,9 +172,21 @@ class LabHost:
         }
 
     def grant(self, path: Path) -> None:
-        """Let the run's user own a file, or a folder without what is in it, and write there."""
-        privileges.chown(path, self._uid)
-        self._mounts.append(Mount(path, writable=True))
+        """Let the run's user own a file, or a new folder, and write there;
+
+        `keep` brings what a folder gets.
+        """
+        source = path
+        if path.is_dir():
+            source = self._kept[path] = self._written / f"folder-{len(self._kept)}"
+            source.mkdir()
+        privileges.chown(source, self._uid)
+        self._mounts.append(Mount(source, str(path), writable=True))
+
+    def keep(self) -> None:
+        """Copy what jobs, which have all ended, wrote to folders that were granted."""
+        for path, source in self._kept.items():
+            scratch.copy_out(source, path)
 
 
 def _report(spec: Path) -> Path:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from satlab.common import paths
+from satlab.common import paths, scratch
 from satlab.common.errors import HostError
 from satlab.lab import privileges, sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
@@ -39,16 +39,11 @@ _UNKNOWN = re.compile(
     r"Unable to locate package (\S+)|Package '?(\S+?)'? has no installation candidate"
 )
 _OPTIONS = (
-    *(
-        "-q",
-        "-o",
-        "Acquire::http::Timeout=20",
-        "-o",
-        "Acquire::https::Timeout=20",
-        "-o",
-        "Acquire::Retries=1",
-    ),
-    *("-o", "APT::Get::AllowUnauthenticated=no"),
+    "-q",
+    "-oAcquire::http::Timeout=20",
+    "-oAcquire::https::Timeout=20",
+    "-oAcquire::Retries=1",
+    "-oAPT::Get::AllowUnauthenticated=no",
 )
 _USR_MERGED = ("bin", "sbin", "lib", "lib64")
 """Links of the root to folders of /usr; an older package may still hold folders of these names."""
@@ -96,16 +91,8 @@ class Apt:
                 raise HostError(f"{name!r} is not the name of a package")
         if not names:
             return {}
-        words = (
-            "--simulate",
-            "--no-install-recommends",
-            "--no-upgrade",
-            "--no-remove",
-            "install",
-            "--",
-            *names,
-        )
-        done = self.run(*words)
+        options = ("--simulate", "--no-install-recommends", "--no-upgrade", "--no-remove")
+        done = self.run(*options, "install", "--", *names)
         if done.returncode:
             raise HostError(f"apt-get cannot install {' '.join(names)}: {_reason(done)}", _HINT)
         return dict(_INSTALLS.findall(done.stdout))
@@ -172,15 +159,17 @@ def _writable_for_apt(folder: Path) -> Iterator[None]:
 
 
 def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
-    """Unpack packages into the empty folder `target`, each in a sandbox of a user without rights.
+    """Unpack packages into the empty folder `target` of a scratch folder, each in a sandbox of a
+    user without rights.
 
     `place`: root's own folder for what sandboxes are made from.
 
     Raises HostError: a package is not sound, or all together exceed the bounds.
     """
+    memory_bytes = MAX_UNPACKED_BYTES + (512 << 20)  # what is unpacked is in memory
     limits = Limits(
         UNPACK_S,
-        512 << 20,
+        memory_bytes,
         processes=32,
         disk_bytes=MAX_UNPACKED_BYTES,
         files=MAX_FILES,
@@ -191,6 +180,7 @@ def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
         Mount(target, "/run/target", writable=True),
     )
     box = Sandbox(mounts=shown, name="unpack", variables={"LC_ALL": "C"}, limits=limits)
+    scratch.sized(target, limits.disk_bytes, limits.files)
     privileges.chown(target, box.uid)
     (place / "root").mkdir(mode=0o700, exist_ok=True)
     for file in files:

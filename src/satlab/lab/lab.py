@@ -60,22 +60,23 @@ from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
 
 METRICS_MAX_BYTES = 64 << 20
-"""Of link metrics in /run, which is memory: the latest 25 to 50 minutes (1.9 GB a day)."""
+"""Largest size of link metrics in /run, which is memory: the last 25 to 50 minutes (1.9 GB a day).
+"""
 RUN = Path("/run/satlab")
 READY_DEADLINE_S = 5.0
-"""For satlink to serve its TUNs, and the links to have carrier."""
+"""Longest time until satlink serves its TUNs and the links have carrier, s."""
 OPENSAND_READY_DEADLINE_S = 20.0
-"""For the first echo over OpenSAND: 0.4 to 3.5 s where all is well; a logon that fails is tried
-again after 5 s.
+"""Longest time until the first echo over OpenSAND, s. Usually it takes 0.4 to 3.5 s; a logon that
+fails is repeated after 5 s.
 """
 OPENSAND_INITIALIZED_DEADLINE_S = 5.0
-"""For SAT and GW to log it: 10 to 40 ms on an idle host."""
+"""Longest time until SAT and GW log that they take messages, s: 10 to 40 ms on an idle host."""
 END_DEADLINE_S = 1.0
-"""For processes to end after SIGTERM, and again after SIGKILL."""
+"""Longest time until processes end after SIGTERM, and again after SIGKILL, s."""
 LOCK_DEADLINE_S = 15.0
 SATLINK_PROCESS = "satlink"
 LAN_PROCESS = "satlink-lan"
-"""The satlink that carries the client's LAN, where that loses packets."""
+"""The satlink that carries the client's LAN if that loses packets."""
 
 _NO_USER_NAMESPACE = (
     "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused"
@@ -96,9 +97,8 @@ class _State(BaseModel):
 
 @dataclass(frozen=True)
 class LabStatus:
-    """How a lab is.
-
-    `phase` is `up`, `broken` (see `reason`) or `absent`; times in seconds since the epoch.
+    """The state of a lab. `phase` is `up`, `broken` (see `reason`) or `absent`; times in seconds
+    since the epoch.
     """
 
     lab_id: str
@@ -233,9 +233,8 @@ class Lab:
             control.start_timeline(Path(self.config.control))
 
     def set_congestion_control(self, node: str, congctl: str, initcwnd: int | None = None) -> None:
-        """Choose TCP's algorithm and initial window (segments;
-
-        None: the kernel's) for new connections of `node`.
+        """Choose TCP's algorithm and initial window (segments; None: the kernel's) for new
+        connections of `node`.
         """
         netns.set_congestion_control(self.lab_id, node, congctl, initcwnd)
 
@@ -407,9 +406,7 @@ def _build(
 
 
 def _infrastructure(lab_id: str, machine: opensand.Machine) -> Path:
-    """Return the infrastructure file of an entity, which is the lab's own: other labs keep their
-    probes elsewhere.
-    """
+    """Return the infrastructure file of an entity in this lab."""
     return _folder(lab_id) / "opensand" / f"infrastructure_{machine.name}.xml"
 
 
@@ -418,7 +415,8 @@ def _start_all(
 ) -> dict[str, TrackedProcess]:
     """Start every process; OpenSAND's terminals when SAT and GW take their logon."""
     processes: dict[str, TrackedProcess] = {}
-    terminals = {opensand.process_name(m) for m in _machines(lab, platform) if m.role is Role.ST}
+    machines = platform.machines(lab.topology) if platform else []
+    terminals = {opensand.process_name(one) for one in machines if one.role is Role.ST}
     for name, command in commands.items():
         if name in terminals and not terminals & processes.keys():
             _await_initialized(dict(processes), interrupts)
@@ -426,13 +424,9 @@ def _start_all(
     return processes
 
 
-def _machines(lab: Lab, platform: Platform | None) -> list[opensand.Machine]:
-    return platform.machines(lab.topology) if platform else []
-
-
 def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
-    """Wait until entities of OpenSAND log that they take messages; who does not is reported when
-    all are waited for.
+    """Wait until entities of OpenSAND log that they take messages. `_await_opensand` reports those
+    that do not.
     """
 
     def initialized() -> bool:
@@ -479,28 +473,16 @@ def _await_ready(
 def _await_opensand(
     lab: Lab, processes: dict[str, TrackedProcess], platform: Platform, interrupts: "_Interrupts"
 ) -> None:
-    """Wait until an echo has crossed the satellite segment:
-
-    OpenSAND may say that it is ready and carry nothing.
+    """Wait until an echo has crossed the satellite segment: OpenSAND may say that it is ready and
+    carry nothing.
     """
     topology, seconds = lab.topology, OPENSAND_READY_DEADLINE_S
     st, gw = topology.node_of(Role.ST), topology.node_of(Role.GW)
     address = next(
         e.address for e in topology.ends(topology.network_of(NetworkKind.SATELLITE)) if e.node == gw
     )
-    argv = [
-        *lab.enter_argv(st),
-        "ping",
-        "-n",
-        "-q",
-        "-c",
-        "1",
-        "-i",
-        "0.2",
-        "-w",
-        f"{seconds:.0f}",
-        str(address),
-    ]
+    ping = f"ping -n -q -c 1 -i 0.2 -w {seconds:.0f} {address}"
+    argv = [*lab.enter_argv(st), *ping.split()]
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as echo:
@@ -549,7 +531,7 @@ def _said_ready(lab_id: str, name: str) -> bool:
 
 
 def _how_ended(name: str, process: TrackedProcess) -> str:
-    """Return how a process ended, as far as this program knows, and its last words."""
+    """Return how a process ended, as far as this program knows."""
     code = process.exit_code()
     how = (
         ""
@@ -570,7 +552,7 @@ def _how_ended(name: str, process: TrackedProcess) -> str:
 
 
 def _ailment(state: _State, nodes: tuple[str, ...]) -> str:
-    """Return what keeps a lab from being up; empty when nothing does."""
+    """Return why a lab is not up; empty if it is."""
     missing = sorted(set(state.topology.nodes) - set(nodes))
     if not state.finished:
         return "it is being built, or its build was killed"
@@ -595,9 +577,8 @@ def _remove(lab_id: str) -> bool:
 
 
 def _end_processes(lab_id: str, processes: list[TrackedProcess]) -> None:
-    """End all processes of a lab:
-
-    SIGTERM, so that satlink can write its last metrics, then SIGKILL.
+    """End all processes of a lab: SIGTERM, so that satlink can write its last metrics, then
+    SIGKILL.
     """
 
     def left() -> set[int]:
@@ -654,8 +635,8 @@ def _write(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked(lab_id: str) -> Iterator[None]:
-    """Hold a lab's lock file, which is deleted again: so whoever gets the lock looks whether the
-    file is still it.
+    """Hold a lab's lock file. The holder deletes it, so another process checks after locking that
+    the file is still there.
     """
     path, end = RUN / f"{lab_id}.lock", time.monotonic() + LOCK_DEADLINE_S
     while (file := locks.hold_removable(path, wait=False)) is None:

@@ -2,8 +2,8 @@
 """Files and unpacked packages that the sandboxes of one job see in addition to those of the host,
 read-only.
 
-Where the kernel has overlayfs they are stacked on /usr, /etc and /opt. Elsewhere they are below
-`/run/satlab`, and PATH, LD_LIBRARY_PATH and PYTHONPATH lead there.
+With overlayfs they are stacked on /usr, /etc and /opt. Without it they are below `/run/satlab`, and
+PATH, LD_LIBRARY_PATH and PYTHONPATH name their folders.
 """
 
 import subprocess
@@ -22,35 +22,38 @@ PLACES = ("usr", "etc", "opt")
 LAYERS = ("files", "packages")
 """The uppermost first."""
 SHOWN_AT = "/run/satlab"
-"""Where layers are shown that cannot be stacked."""
+"""Folder of layers that cannot be stacked."""
 _HELPER = Path(__file__).with_name("mount_layers.py")
 _SEPARATORS = ":,\\"
-"""Of overlayfs' options."""
+"""Characters that options of overlayfs cannot contain."""
 TRY_S = 20.0
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a job:
-
-    `FOLDER/files` and `FOLDER/packages`. `stacked`: the kernel has overlayfs.
+    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: the kernel has
+    overlayfs.
     """
 
     folder: Path
     stacked: bool
 
     def mounts(self) -> list[Mount]:
-        """Return what a sandbox shows; they come before all others, which may lie below them."""
+        """Return the mounts of a sandbox. They come before all others, which may lie below them."""
         if self.stacked:
             return [Mount(target, f"/{place}") for place, target, _ in self._stacks()]
         return [Mount(self.folder / layer, f"{SHOWN_AT}/{layer}") for layer in LAYERS]
 
     def argv(self, sandbox: Sequence[str]) -> list[str]:
         """Return the argv prefix of a sandbox with these layers in it."""
-        return [*(self._stack_argv() if self.stacked else ()), *sandbox]
+        stacks = self._stacks() if self.stacked else ()
+        words = [word for _, target, lower in stacks for word in ("@", str(target), *lower)]
+        if not words:
+            return list(sandbox)
+        return [sys.executable, "-I", "-S", str(_HELPER), *words, "--", *sandbox]
 
     def _stacks(self) -> Iterator[tuple[str, Path, list[str]]]:
-        """Yield what is stacked: the folder of the root, its mount point, the layers."""
+        """Yield each stack: the folder of the root, its mount point, the layers."""
         for place in PLACES:
             own = [self.folder / layer / place for layer in LAYERS]
             there = [str(path) for path in own if path.is_dir() and not path.is_symlink()]
@@ -62,12 +65,8 @@ class Layers:
                     [*there, f"/{place}" if Path(f"/{place}").is_dir() else str(target)],
                 )
 
-    def _stack_argv(self) -> list[str]:
-        words = [word for _, target, lower in self._stacks() for word in ("@", str(target), *lower)]
-        return [sys.executable, "-I", "-S", str(_HELPER), *words, "--"] if words else []
-
     def variables(self) -> Mapping[str, str]:
-        """Return what leads a job to layers that are not stacked."""
+        """Return the variables that lead a job to layers that are not stacked."""
         if self.stacked:
             return {}
 

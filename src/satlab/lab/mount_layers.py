@@ -22,7 +22,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Return targets with their layers."""
+    """Return the targets with their layers."""
     found: list[tuple[str, list[str]]] = []
     for position, word in enumerate(words):
         if position and words[position - 1] == GROUP:

@@ -35,25 +35,26 @@ from satlab.common import ipv6, paths
 from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
-from satlab.lab import batch, sandbox
-from satlab.lab.batch import TUN_QUEUE_PACKETS
+from satlab.lab import ip_batch, sandbox
+from satlab.lab.ip_batch import TUN_QUEUE_PACKETS
 from satlab.lab.privileges import FIRST_UID, UIDS
 from satlab.link.opensand import Tap
 
 TUN_DEVICE, TUN_MODE = Path("/dev/net/tun"), 0o666
 DEFAULT_CONGCTL = "cubic"
-"""Set on every route: the host's default may be another, and a namespace's sysctl refuses what the
-host restricts.
+"""Set on every route. The host's default may be another one, and a namespace's sysctl refuses
+algorithms that the host restricts.
 """
 HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
-"""Of labs whose nodes are machines: where we are, and every machine's card on the control network.
+"""Names for labs whose nodes are machines: this host's node, and each machine's card on the control
+network.
 """
 MAIN_TABLE = 254
 _TUN_TYPE, _TAP_TYPE = 1, 2
 _NUD_PERMANENT = 0x80
 _MULTICAST = "224.0.0.0/4"
 """OpenSAND joins groups, and sends to them, on the emulation network."""
-_FIRST_VETH_INDEX = batch.VETH_INDEX
+_FIRST_VETH_INDEX = ip_batch.VETH_INDEX
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _NO_USER_NAMESPACES = 5
@@ -80,9 +81,8 @@ _SYSCTLS = {
 
 @dataclass(frozen=True)
 class KernelRoute:
-    """A route of a namespace's main table as the kernel reports it;
-
-    `initcwnd` in segments, None = kernel default.
+    """A route of a namespace's main table as the kernel reports it; `initcwnd` in segments, None =
+    kernel default.
     """
 
     destination: IPv4Network
@@ -93,7 +93,9 @@ class KernelRoute:
 
 
 def present(lab_id: str) -> list[str]:
-    """Return the nodes of a lab that have a namespace, or what a killed process left of one."""
+    """Return the nodes of a lab that have a namespace, even one that a killed process left
+    unfinished.
+    """
     return [node for lab, node in _all() if lab == lab_id]
 
 
@@ -182,7 +184,7 @@ def build(
     """
     with _host_errors(f"lab {lab_id}: network namespaces"):
         _create(lab_id, list(topology.nodes))
-        in_bulk, networks = batch.nodes(topology), batch.networks(topology)
+        in_bulk, networks = ip_batch.nodes(topology), ip_batch.networks(topology)
         nodes = [node for node in topology.nodes if node not in in_bulk]
         for node in nodes:
             inside(lab_id, node, _prepare, topology.ipv6)
@@ -214,13 +216,13 @@ def build(
 
 def _add_addresses(lab_id: str, topology: Topology, *, emulation: bool) -> None:
     """Add addresses and routes, those of IPv6 after those of IPv4."""
-    plan, in_bulk = routes(topology), batch.nodes(topology)
+    plan, in_bulk = routes(topology), ip_batch.nodes(topology)
     for node in (node for node in topology.nodes if node not in in_bulk):
         inside(lab_id, node, _address, topology, node, emulation=emulation)
         inside(lab_id, node, _add_routes, plan[node])
         set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
     for node in in_bulk:
-        lines = batch.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
+        lines = ip_batch.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
         inside(lab_id, node, _apply, name(lab_id, node), lines, topology.ipv6)
     for node in topology.nodes if topology.ipv6 else ():
         lines = ipv6.lines(topology, node, plan[node], DEFAULT_CONGCTL)
@@ -228,8 +230,8 @@ def _add_addresses(lab_id: str, topology: Topology, *, emulation: bool) -> None:
 
 
 def _create(lab_id: str, nodes: list[str]) -> None:
-    """Make a user namespace and network namespaces that belong to it; plain ones where the kernel
-    allows no such.
+    """Make a user namespace, and network namespaces that belong to it; without user namespaces
+    plain ones.
     """
     user = user_path(lab_id)
     user.parent.mkdir(mode=0o700, exist_ok=True)
@@ -286,7 +288,7 @@ def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], 
 
 
 def build_host(lab_id: str) -> None:
-    """Make the namespace `HOST_NODE` alone, for a program that makes networks of its own."""
+    """Make only the namespace `HOST_NODE`, for a program that makes its own networks."""
     netns.create(name(lab_id, HOST_NODE))
     inside(lab_id, HOST_NODE, _prepare)
 
@@ -313,9 +315,8 @@ def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
 
 
 def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
-    """Let each end of the satellite network know the other's MAC:
-
-    OpenSAND loses packets before its logon.
+    """Let each end of the satellite network know the other's MAC: OpenSAND loses packets before its
+    logon.
     """
     ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
     for own, other in permutations(ends, 2):
@@ -443,7 +444,7 @@ def inside(
 
 @contextlib.contextmanager
 def _host_errors(what: str) -> Iterator[None]:
-    """Turn the kernel's refusal into a HostError that says which step it was."""
+    """Turn the kernel's refusal into a HostError that names the step."""
     try:
         yield
     except NetlinkError as error:
@@ -469,9 +470,7 @@ def _apply(namespace: str, lines: list[str], has_ipv6: bool) -> None:
 
 
 def _batch(namespace: str, lines: list[str], *options: str) -> None:
-    """Carry out lines of `ip` by one process: it starts in the namespace that this thread has
-    entered.
-    """
+    """Run lines of `ip` in one process, in the namespace that this thread has entered."""
     text = "\n".join(lines) + "\n"
     done = subprocess.run(
         ["ip", *options, "-batch", "-"], input=text, capture_output=True, text=True, check=False
@@ -491,9 +490,8 @@ def _prepare(has_ipv6: bool = False) -> None:
 
 
 def _join(lab_id: str, a: InterfaceEnd, b: InterfaceEnd, mtu: int, index: int) -> None:
-    """Make a veth pair with one end in each namespace, from the start;
-
-    `index` is the interface index of end `a`.
+    """Make a veth pair with one end in each namespace, from the start; `index` is the interface
+    index of end `a`.
     """
     peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
     inside(lab_id, a.node, _make_veth, a.interface, mtu, index, peer)
@@ -505,9 +503,8 @@ def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> No
 
 
 def _make_tun(interface: str, mtu: int) -> None:
-    """Make a TUN that outlives its user: no packet information.
-
-    What it leaves to its reader, the reader says.
+    """Make a TUN that outlives its user, without packet information. Its reader chooses the
+    offloads.
     """
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)

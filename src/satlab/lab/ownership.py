@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Labs of runs belong to the process that runs them: what a killed run leaves behind, the next one
-removes.
+"""Labs of runs belong to the process that runs them. The next run removes the lab of a killed one.
 
 The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it when the process
 ends, however it ends.
@@ -21,7 +20,7 @@ OWNERS = Path("/run/satlab-owners")
 
 @contextmanager
 def owned(lab_id: str) -> Iterator[str]:
-    """Own a lab's id as long as the block lasts."""
+    """Own a lab's id during the block."""
     descriptor = _locked(OWNERS / lab_id)
     try:
         yield lab_id
@@ -83,7 +82,7 @@ def make_folder(folder: Path) -> None:
 
 
 def chown_to_caller(path: Path) -> None:
-    """Let the person who called sudo, or else root, own a file, or a folder and all in it."""
+    """Give a file, or a folder with its content, to the user who called sudo, else to root."""
     if os.geteuid() != 0:
         return
     uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")

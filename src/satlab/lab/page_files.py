@@ -26,7 +26,7 @@ _EXTENSIONS = {
 }
 _LEAST_JPEG = 1000  # bytes; smaller images are GIFs of one pixel, as counters are
 COMPRESSED = {"text/html": 0.25, "text/css": 0.2, "text/javascript": 0.3, "text/plain": 0.3}
-"""Share of its bytes that a text keeps at zlib level 6: own choice. Images keep all."""
+"""Share of its bytes that a text keeps at zlib level 6 (our choice). Images keep all."""
 
 
 def page_yml(name: str, title: str, source: str, objects: Sequence[WebObject]) -> str:
@@ -60,11 +60,9 @@ def manifest_csv(objects: Sequence[WebObject]) -> str:
 def made(
     order: int, loaded_as: str, size_bytes: int, *, host: str = "", is_compressed: bool = False
 ) -> WebObject:
-    """Return an object of which no more is known than these: its path, pixels and compressibility
-    are chosen here.
-
-    It is enlarged to the least size that its type has. `is_compressed`: its bytes were compressed
-    on the way.
+    """Return an object with these properties; its path, pixels and compressibility are chosen here.
+    It has at least the smallest size of its type. `is_compressed`: its bytes were compressed on the
+    way.
     """
     mime = {
         "document": "text/html",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The job satlab_pep outside a scenario: a proxy on one node for as long as a block lasts."""
+"""The job satlab_pep outside a scenario: a proxy on one node during a block."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from satlab.lab.sandbox import Mount, Sandbox
 JOB = "satlab_pep"
 READY_S = 20.0
 MOST_BYTES, MOST_FOLDERS = 1 << 20, 100
-"""What is read of a file that the job writes, and looked at of its folders."""
+"""Limits of files and folders that the job writes: bytes read, entries looked at."""
 END_S = 10.0
 _PROGRAM = paths.JOBS / JOB / "files" / f"{JOB}.py"
 _NUMBERS = ("JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID")
@@ -41,7 +41,8 @@ def proxy(
     engine: str,
     readable: Sequence[Path] = (),
 ) -> Iterator[None]:
-    """Run the job, ready, on a node for as long as the block lasts, as a user of its own.
+    """Run the job on a node during the block, as a separate user; it is ready when the block
+    starts.
 
     `folder` gets its records, `words` are further options, `readable` are new folders that this
     user shall own.
@@ -53,32 +54,37 @@ def proxy(
     if why := sandbox.lacking(up.place(node), capabilities):
         raise HostError(f"{JOB}: {why}", sandbox.ALLOW)
     folder.mkdir()
-    (folder / "log").touch()
-    for place in (folder, *readable):
-        privileges.chown_tree(place, uid)
-    mounts = (
-        *sandbox.programs(),
-        *up.place(node).name(),
-        Mount.ours(folder, writable=True),
-        *map(Mount.ours, readable),
-    )
-    box = Sandbox(
-        uid,
-        up.place(node),
-        mounts,
-        name=node,
-        capabilities=capabilities,
-        limits=JOB_LIMITS,
-        variables=_environment(node, folder),
-    )
     with scratch.folder("pep") as ours:
         (ours / "root").mkdir()
+        raw = ours / "raw"
+        raw.mkdir()
+        scratch.sized(raw, JOB_LIMITS.disk_bytes, JOB_LIMITS.files)
+        for place in (raw, *readable):
+            privileges.chown_tree(place, uid)
+        mounts = (
+            *sandbox.programs(),
+            *up.place(node).name(),
+            Mount.ours(raw, writable=True),
+            *map(Mount.ours, readable),
+        )
+        box = Sandbox(
+            uid,
+            up.place(node),
+            mounts,
+            name=node,
+            capabilities=capabilities,
+            limits=JOB_LIMITS,
+            variables=_environment(node, raw),
+        )
         nodes = up.topology.nodes
         ends = [nodes[up.topology.node_of(role)].address for role in (Role.CLIENT, Role.SERVER)]
         enter = box.argv(ours / "sandbox.json", ours / "root")
         argv = [*enter, sys.executable, str(_PROGRAM), engine, *ends, *words]
-        with _running(argv, folder):
-            yield
+        try:
+            with _running(argv, raw, folder / "log"):
+                yield
+        finally:
+            scratch.copy_out(raw, folder)
 
 
 def connections(folder: Path) -> int:
@@ -91,7 +97,7 @@ def connections(folder: Path) -> int:
 
 
 def _environment(node: str, folder: Path) -> dict[str, str]:
-    """Return what a job finds in its environment; its records go to the folder."""
+    """Return the variables of a job; its records go to the folder."""
     return {
         "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}",
         "PYTHONPATH": str(paths.SHIM),
@@ -103,10 +109,8 @@ def _environment(node: str, folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _running(argv: list[str], folder: Path) -> Iterator[None]:
-    log = folder / "log"
-
-    def said(name: str) -> str:
+def _running(argv: list[str], raw: Path, log: Path) -> Iterator[None]:
+    def said(folder: Path, name: str) -> str:
         return plain_files.start_of(folder.resolve(), name, MOST_BYTES) or ""
 
     with log.open("wb") as words:
@@ -120,9 +124,14 @@ def _running(argv: list[str], folder: Path) -> Iterator[None]:
             stderr=words,
         )
     try:
-        is_ready = wait(lambda: job.poll() is not None or '"ready"' in said("stats.jsonl"), READY_S)
+        is_ready = wait(
+            lambda: job.poll() is not None or '"ready"' in said(raw, "stats.jsonl"), READY_S
+        )
         if not is_ready or job.poll() is not None:
-            raise HostError(f"a PEP does not start: {said('log').strip()}", "see that line's hint")
+            raise HostError(
+                f"a PEP does not start: {said(log.parent, log.name).strip()}",
+                "see that line's hint",
+            )
         yield
     finally:
         finish(job, END_S)

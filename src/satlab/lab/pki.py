@@ -26,9 +26,7 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True)
 class Pki:
-    """Where the files are, all of mode 0600: two certificates and one key in PEM, and the pin in
-    `spki.txt`.
-    """
+    """The files, all of mode 0600: two certificates and one key in PEM, and the pin in `spki.txt`."""
 
     folder: Path
     spki: str

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What jobs and the API may do: a user of their own, no way to more, and the capabilities that
-stand here, no others.
-
-A job's capabilities count in its lab's user namespace alone (`sandbox`). `drop_argv` is the API's,
-which has none.
+"""Privileges of jobs and of the API: a separate user, no way to more rights, and the capabilities
+below. A job's capabilities count only in its lab's user namespace (`sandbox`). `drop_argv` is for
+the API, which has none.
 """
 
 import os
@@ -43,7 +41,7 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
 none.
 """
 SHIPPED = frozenset(path.name for path in paths.JOBS.glob("satlab_*"))
-"""Jobs whose privileges stand here; an operator grants others theirs (`netlab.grants`)."""
+"""Jobs with privileges here; an operator grants those of others (`lab.grants`)."""
 LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
 TUNNELS = ("satlab_fec", "satlab_vpn")
@@ -68,7 +66,7 @@ def new_uid() -> int:
 
 
 def code_paths() -> list[Path]:
-    """Return what a sandboxed program of ours needs of the tree: code, jobs and data, no results
+    """Return the parts of the tree that a sandboxed program needs: code, jobs and data, no results
     and no history.
     """
     package = Path(paths.PYTHONPATH.partition(":")[0])
@@ -90,7 +88,7 @@ def code_paths() -> list[Path]:
 
 
 def program_paths() -> list[Path]:
-    """Return what a program of ours needs to read: the tree, the interpreter, its packages."""
+    """Return the paths that our programs read: the tree, the interpreter, its packages."""
     return [paths.ROOT, *(Path(each).resolve() for each in (sys.prefix, sys.base_prefix))]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sandboxes of jobs and programs under test: what they see, may do and may use; satbox builds them
+"""Sandboxes of jobs and programs under test: their files, rights and limits. satbox builds them
 (crates/confine).
 """
 
@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from collect import EnforcedBy
 from satlab.common import paths, plain_files
 from satlab.common.errors import HostError
 from satlab.lab import privileges
@@ -18,9 +21,7 @@ from satlab.lab import privileges
 HOME = "/tmp"  # noqa: S108 - the sandbox's own
 """The folder in memory that is a program's working directory, and ends with it."""
 ENVIRONMENT = {"PATH": paths.STANDARD_PATH, "HOME": HOME, "LANG": "C.UTF-8"}
-"""All variables that satbox itself ever has, and what a program has where its own variables do not
-say otherwise.
-"""
+"""All variables of satbox itself, and the defaults of a program's variables."""
 CAPABILITY_NUMBERS = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
 """Capabilities that may be granted (capabilities(7)).
 
@@ -65,7 +66,7 @@ class Mount:
         return cls(source.resolve(), str(source.absolute()), writable)
 
     def spec(self) -> dict[str, Any]:
-        """Return it as satbox takes it."""
+        """Return it in satbox's form."""
         source = str(plain_files.named(self.source))
         return {"source": source, "target": self.target or source, "writable": self.writable}
 
@@ -96,6 +97,8 @@ class Sandbox:
     `hosts` None: the hosts file of `base`. `directory` is the working directory. The program has
     `variables` besides those of ENVIRONMENT, which they may replace. `held`: the program starts
     when the other end of its standard input, a socket, gets a byte; one comes when it is ready to.
+    `packet_rings`: its packet sockets may have rings, as captures need; no limit counts that
+    memory.
     """
 
     uid: int = field(default_factory=privileges.new_uid)
@@ -108,6 +111,7 @@ class Sandbox:
     variables: Mapping[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
     held: bool = False
+    packet_rings: bool = False
     limits: Limits = Limits()
 
     def spec(self, root: Path, report: Path | None) -> dict[str, Any]:
@@ -131,6 +135,7 @@ class Sandbox:
             "variables": {**ENVIRONMENT, **self.variables},
             "report": _text(report),
             "held": self.held,
+            "packet_rings": self.packet_rings,
             "limits": limits,
         }
 
@@ -170,8 +175,8 @@ def variables_fault(variables: Mapping[str, str]) -> str:
 
 
 MOST_VARIABLES, MOST_VARIABLE_BYTES, LONGEST_VARIABLE = 900, 1000 << 10, 120 << 10
-"""Of what others say; with those of satlab they are below satbox's bounds, and Linux's of one word
-(128 KiB).
+"""Limits of variables of others. With satlab's they are below satbox's limits, and Linux's for one
+word (128 KiB).
 """
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}")
 
@@ -226,21 +231,18 @@ def lacking(place: Place, capabilities: Iterable[str]) -> str:
     )
 
 
-def enforced_by() -> dict[str, str]:
-    """Return what enforces limits on this host, by limit (schemas/manifest.schema.json).
-
-    Raises HostError.
-    """
+def enforced_by() -> EnforcedBy:
+    """Return what enforces limits on this host. Raises HostError."""
     argv = [str(paths.SATBOX), "enforces"]
     done = subprocess.run(
         argv, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise HostError(f"satbox: {done.stderr.strip().removeprefix('error: ')}")
-    return {str(limit): str(by) for limit, by in json.loads(done.stdout).items()}
+    return TypeAdapter(EnforcedBy).validate_json(done.stdout)
 
 
-def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
+def not_enforced(by: EnforcedBy) -> Iterator[str]:
     """Yield what a host with these mechanisms does not enforce, and what to do."""
     if by.get("memory") == "watch":
         yield (
@@ -256,23 +258,17 @@ def not_enforced(by: Mapping[str, str]) -> Iterator[str]:
 
 
 def programs() -> tuple[Mount, ...]:
-    """Return what our programs need in addition to those of the system; caches of the system that
-    exist.
-    """
+    """Return the mounts that our programs need besides the system's, and the system's caches."""
     known = [*privileges.code_paths(), paths.PROGRAMS, *_CACHES]
     return tuple(
         Mount(path.resolve())
         for path in dict.fromkeys(known)
-        if path.exists() and not _is_system(path)
+        if path.exists() and not path.resolve().is_relative_to("/usr")
     )
 
 
 _CACHES = (Path("/var/cache/fontconfig"), Path("/var/lib/dpkg"))
 """A browser would read every font again; the versions of installed packages are in results."""
-
-
-def _is_system(path: Path) -> bool:
-    return path.resolve().is_relative_to("/usr")
 
 
 def _text(path: Path | None) -> str | None:

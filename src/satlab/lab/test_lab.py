@@ -127,5 +127,5 @@ def test_a_process_is_known_by_its_start_and_a_zombie_is_gone() -> None:
         assert ticks is not None
         assert processes.start_ticks(child.pid) == ticks
         child.kill()
-        assert processes.wait(lambda: processes.start_ticks(child.pid) is None, 5.0)
+        assert processes.wait(lambda: processes.start_ticks(child.pid) is None, 120)
     assert processes.start_ticks(child.pid) is None

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a host enforces of a sandbox's limits."""
 
-import json
 import os
 
-import jsonschema
 import pytest
 
+from collect import EnforcedBy
 from satlab.common import paths
 from satlab.lab import sandbox
 
-ENFORCED = {
+ENFORCED: EnforcedBy = {
     "memory": "cgroup2",
     "processes": "cgroup2",
-    "disk": "watch",
+    "disk": "file system",
     "capabilities": "user namespace",
 }
 
@@ -27,7 +26,7 @@ ENFORCED = {
         ({"capabilities": "not granted"}, ["sysctl user.max_user_namespaces"]),
     ],
 )
-def test_a_host_that_enforces_less_is_named(lack: dict[str, str], said: list[str]) -> None:
+def test_a_host_that_enforces_less_is_named(lack: EnforcedBy, said: list[str]) -> None:
     found = list(sandbox.not_enforced(ENFORCED | lack))
     assert len(found) == len(said)
     assert all(words in line for words, line in zip(said, found, strict=True))
@@ -42,9 +41,4 @@ def test_t11_results_and_history_of_the_tree_are_not_seen() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_what_enforces_limits_here_fits_the_manifest() -> None:
-    schema = json.loads((paths.ROOT / "schemas" / "manifest.schema.json").read_text())[
-        "properties"
-    ]["enforced_by"]
-    found = sandbox.enforced_by()
-    jsonschema.validate(found, schema)
-    assert set(found) == set(ENFORCED)
+    assert set(sandbox.enforced_by()) == set(ENFORCED)

@@ -18,6 +18,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
 from satlab.common import yaml_text
 from satlab.common.errors import ConfigError, Fault
@@ -36,16 +47,72 @@ MIMES = {
     "img": ("image/jpeg", "image/gif"),
 }
 SCHEMA = "satlab/web-target/1"
-_KEYS = {"schema": str, "title": str, "source": str, "host": str, "objects": int, "bytes": int}
 _TITLE_LIMIT = 70
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_PATH = re.compile(r"(?:[a-z0-9][a-z0-9_-]*/)*[a-z0-9][a-z0-9_-]*\.[a-z0-9]+")
-_HOST = re.compile(
-    r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-)
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_SIDE = r"(?:[1-9]\d{0,2}|1\d{3})"
 _DOCUMENT = "the first object, and no other, is the document, which is on the page's own host"
-_MOST_OF_HOST = 170  # with the page's name, at most 253 characters (RFC 1035)
-_PIXELS = re.compile(r"([1-9]\d{0,2}|1\d{3})x([1-9]\d{0,2}|1\d{3})")
+
+
+def _number(text: object) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,8}", str(text), re.ASCII):
+        raise ValueError("must be a positive integer of at most 9 digits")
+    return int(str(text))
+
+
+Number = Annotated[int, BeforeValidator(_number), Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """web-targets/<page>/page.yml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    schema_: Literal["satlab/web-target/1"] = Field(alias="schema")
+    title: str = Field(max_length=_TITLE_LIMIT)
+    source: str
+    host: str = Field(
+        pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*\.test$", description="a name below .test (RFC 6761)"
+    )
+    objects: int = Field(ge=1)
+    bytes: int = Field(ge=1, description="sum of the body bytes of all objects")
+
+
+class Row(BaseModel):
+    """One row of manifest.csv of a page."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    order: Number
+    path: str = Field(
+        pattern=r"^(?:[a-z0-9][a-z0-9_-]*/)*[a-z0-9][a-z0-9_-]*\.[a-z0-9]+$",
+        description="relative to the page's root; the document is served as the root itself",
+    )
+    loaded_as: Literal["document", "stylesheet", "script", "iframe", "img"]
+    mime: Literal[
+        "text/html", "text/css", "text/javascript", "text/plain", "image/jpeg", "image/gif"
+    ]
+    group: str
+    pixels: str = Field(
+        pattern=rf"^({_SIDE}x{_SIDE})?$",
+        description="WIDTHxHEIGHT (up to 1999) for iframe and img, else empty",
+    )
+    bytes: Number
+    zlib6_bytes: Number
+    host: str = Field(
+        default="",
+        max_length=170,  # with the page's name, at most 253 characters (RFC 1035)
+        pattern=rf"^(?:(?:{_LABEL}\.)*{_LABEL})?$",
+        description="labels before the page's host name in the object's domain; empty for that"
+        " name. Pages of one domain have no such column",
+    )
+
+    @model_validator(mode="after")
+    def _fields_fit(self) -> Self:
+        if self.mime not in MIMES[self.loaded_as]:
+            allowed = " or ".join(MIMES[self.loaded_as])
+            raise ValueError(f"mime of a {self.loaded_as} is {self.mime!r}, must be {allowed}")
+        if (self.loaded_as in ("iframe", "img")) != bool(self.pixels):
+            raise ValueError(f"pixels is {self.pixels!r}: iframe and img have them, no other")
+        return self
 
 
 @dataclass(frozen=True)
@@ -128,13 +195,24 @@ def load(name: str, targets: Path = WEB_TARGETS) -> Page:
         known = ", ".join(sorted(p.parent.name for p in targets.glob("*/page.yml"))) or "none"
         raise ConfigError(f"page {name}: {error}", hint=f"pages in {targets}: {known}") from error
     settings, faults = _read_settings(settings_text, folder / "page.yml")
-    objects, row_faults = _read_manifest(text, folder / "manifest.csv", settings.get("host", ""))
+    page_host = settings.host if settings else ""
+    objects, row_faults = _read_manifest(text, folder / "manifest.csv", page_host)
     faults += row_faults
-    if not faults:
-        faults += _check_totals(settings, objects, folder / "page.yml")
+    if settings is None or faults:
+        raise ConfigError(f"page {name} is not usable", faults)
+    found = {"objects": len(objects), "bytes": sum(o.size_bytes for o in objects)}
+    faults = [
+        Fault(
+            f"{folder / 'page.yml'}: {key}",
+            f"says {getattr(settings, key)}, the sum in manifest.csv is {value}",
+            "correct one of them",
+        )
+        for key, value in found.items()
+        if getattr(settings, key) != value
+    ]
     if faults:
         raise ConfigError(f"page {name} is not usable", faults)
-    return Page(name, settings["title"], settings["source"], settings["host"], objects, manifest)
+    return Page(name, settings.title, settings.source, settings.host, objects, manifest)
 
 
 def build(page: Page, out_dir: Path) -> Built:
@@ -160,32 +238,25 @@ def build(page: Page, out_dir: Path) -> Built:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _read_settings(text: str, place: Path) -> tuple[dict[str, str], list[Fault]]:
-    """Return the text fields of `page.yml` (totals as text, too) and its faults."""
+def _read_settings(text: str, place: Path) -> tuple[Settings | None, list[Fault]]:
+    """Return what `page.yml` says, or None and its faults."""
     try:
-        data = yaml_text.load(text, place)
+        return Settings.model_validate(yaml_text.load(text, place)), []
     except yaml_text.YamlError as error:
-        return {}, [error.fault]
-    if not isinstance(data, dict):
-        return {}, [Fault(str(place), "not a mapping", f"write the keys {', '.join(_KEYS)}")]
-    faults = [
-        Fault(f"{place}: {key}", "unknown key", "remove it") for key in data if key not in _KEYS
-    ]
-    for key, kind in _KEYS.items():
-        if type(data.get(key)) is not kind:
-            faults.append(
-                Fault(f"{place}: {key}", f"must be of type {kind.__name__}, is {data.get(key)!r}")
-            )
-    if data.get("schema") not in (None, SCHEMA):
-        faults.append(Fault(f"{place}: schema", f"is {data['schema']!r}", f"write {SCHEMA}"))
-    if len(str(data.get("title"))) > _TITLE_LIMIT:
-        faults.append(
-            Fault(f"{place}: title", "is too long", f"use at most {_TITLE_LIMIT} characters")
-        )
-    host = data.get("host")
-    if isinstance(host, str) and not re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.test", host):
-        faults.append(Fault(f"{place}: host", f"is {host!r}", "use a name below .test (RFC 6761)"))
-    return {str(key): str(value) for key, value in data.items()}, faults
+        return None, [error.fault]
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        return None, [
+            Fault(f"{place}: {one['loc'][0]}" if one["loc"] else str(place), _reason(one))
+            for one in found
+        ]
+
+
+def _reason(error: ErrorDetails) -> str:
+    text = error["msg"].removeprefix("Value error, ")
+    name = error["loc"][0] if error["loc"] else ""
+    is_given = name and error["type"] not in ("missing", "extra_forbidden")
+    return f"{name} is {error['input']!r}: {text}" if is_given else text
 
 
 def _read_manifest(
@@ -226,49 +297,21 @@ def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list
     """
     if None in row or None in row.values():
         return None, [f"must have {len(COLUMNS)} fields, or as many as the header"]
-    cell = {str(key): str(value) for key, value in row.items()}
-    reasons = [
-        f"{key} is {cell[key]!r}, must be a positive integer"
-        for key in ("order", "bytes", "zlib6_bytes")
-        if not re.fullmatch(r"[1-9]\d{0,8}", cell[key])
-    ]
-    if cell["loaded_as"] not in MIMES:
-        reasons.append(f"loaded_as is {cell['loaded_as']!r}, must be one of {', '.join(MIMES)}")
-    elif cell["mime"] not in MIMES[cell["loaded_as"]]:
-        allowed = " or ".join(MIMES[cell["loaded_as"]])
-        reasons.append(f"mime of a {cell['loaded_as']} is {cell['mime']!r}, must be {allowed}")
-    if not _PATH.fullmatch(cell["path"]):
-        reasons.append(
-            f"path is {cell['path']!r}, must be a relative path of a-z, 0-9, '_', '-' with an"
-            " extension"
-        )
-    match = _PIXELS.fullmatch(cell["pixels"])
-    if (cell["loaded_as"] in ("iframe", "img")) != (match is not None) or (
-        cell["pixels"] and not match
-    ):
-        reasons.append(
-            f"pixels is {cell['pixels']!r}, must be WIDTHxHEIGHT (up to 1999) for iframe and img,"
-            " else empty"
-        )
-    host = cell.get("host", "")
-    if host and (len(host) > _MOST_OF_HOST or not _HOST.fullmatch(host)):
-        reasons.append(
-            f"host is {host!r}, must be the labels of a domain name before the page's host, or"
-            " empty"
-        )
-    if reasons:
-        return None, reasons
-    pixels = (int(match[1]), int(match[2])) if match else None
+    try:
+        read = Row.model_validate(row)
+    except ValidationError as error:
+        return None, [_reason(one) for one in error.errors(include_url=False)]
+    width, _, height = read.pixels.partition("x")
     item = WebObject(
-        int(cell["order"]),
-        cell["path"],
-        cell["loaded_as"],
-        cell["mime"],
-        cell["group"],
-        pixels,
-        int(cell["bytes"]),
-        int(cell["zlib6_bytes"]),
-        host,
+        read.order,
+        read.path,
+        read.loaded_as,
+        read.mime,
+        read.group,
+        (int(width), int(height)) if width else None,
+        read.bytes,
+        read.zlib6_bytes,
+        read.host,
     )
     return item, [reason] if (reason := _too_small(item, frame_bytes(item))) else []
 
@@ -279,21 +322,6 @@ def _too_small(item: WebObject, least: int) -> str:
     if item.zlib6_bytes > item.size_bytes + 64:
         return f"zlib6_bytes is {item.zlib6_bytes}, cannot exceed bytes by that much"
     return ""
-
-
-def _check_totals(
-    settings: dict[str, str], objects: Sequence[WebObject], place: Path
-) -> list[Fault]:
-    found = {"objects": len(objects), "bytes": sum(o.size_bytes for o in objects)}
-    return [
-        Fault(
-            f"{place}: {key}",
-            f"says {settings[key]}, the sum in manifest.csv is {value}",
-            "correct one of them",
-        )
-        for key, value in found.items()
-        if settings[key] != str(value)
-    ]
 
 
 # --- generating -----------------------------------------------------------------------------------

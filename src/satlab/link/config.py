@@ -62,7 +62,7 @@ class LinkModel(BaseModel):
 
 
 class _Sparse(LinkModel):
-    """Leaves out what is None: satlink has the defaults."""
+    """Leaves out None values, for which satlink has defaults."""
 
     @model_serializer(mode="wrap")
     def _chosen(self, full: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -70,9 +70,8 @@ class _Sparse(LinkModel):
 
 
 class _Queue(_Sparse):
-    """Active queue management:
-
-    RFC 8289, 8290 or 8033; `ecn` marks in place of an early drop (RFC 3168).
+    """Active queue management: RFC 8289, 8290 or 8033; `ecn` marks in place of an early drop (RFC
+    3168).
     """
 
     aqm: Aqm | None = None
@@ -110,9 +109,8 @@ class Loss(_Loss):
 
 
 class GilbertElliott(_Loss):
-    """Two states:
-
-    `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in each.
+    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in
+    each.
 
     Bad times shorter than `min_burst_ms` are good.
     """
@@ -287,9 +285,8 @@ class Attachment(LinkModel):
 
 
 class Further(_Sparse, Attachment):
-    """A further terminal:
-
-    TUN, subnets of its LAN, own addresses, id in the profile; None: it is equal to the ST.
+    """A further terminal: TUN, subnets of its LAN, own addresses, id in the profile; None: it is
+    equal to the ST.
     """
 
     subnet: Annotated[str, limits("terminals.subnet")]
@@ -417,8 +414,8 @@ def build_config(
 ) -> LinkConfig:
     """Join a topology and a request to one configuration.
 
-    `metrics` is used where the request names no file, and then has at most `metrics_max_bytes`
-    (None: no limit).
+    `metrics` is used if the request names no file, with at most `metrics_max_bytes` (None: no
+    limit).
 
     `control` is the socket on which the link can be changed while it runs.
 
@@ -569,9 +566,8 @@ def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
 def _attachment(
     topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None
 ) -> Attachment:
-    """Return a network's interface at the node with `role`;
-
-    None = the one that is not the server's.
+    """Return a network's interface at the node with `role`; None = the one that is not the
+    server's.
     """
     ends = topology.ends(topology.network_of(kind))
     roles = {end: topology.nodes[end.node].role for end in ends}

@@ -30,9 +30,8 @@ def change(path: Path, request: LinkSet) -> dict[str, Any]:
 
 
 def state(path: Path) -> dict[str, Any]:
-    """Return the state of the link:
-
-    `directions`, `timeline` and the time `t_s`. Raises as `change`.
+    """Return the state of the link: `directions`, `timeline` and the time `t_s`. Raises as
+    `change`.
     """
     return ask(path, {"get": "state"})
 
@@ -56,14 +55,10 @@ def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
             f"{path}: the link does not answer: {error}", "is the lab up? satlab status"
         ) from error
     if answer.get("ok") is not True:
-        faults = [_fault(text) for text in answer.get("faults", ())]
+        texts = (text.partition(": ") for text in answer.get("faults", ()))
+        faults = [Fault(where, reason) for where, _, reason in texts]
         raise ConfigError("the link refuses the change", faults, "satlab link set --help")
     return answer
-
-
-def _fault(text: str) -> Fault:
-    where, _, reason = text.partition(": ")
-    return Fault(where, reason)
 
 
 def load_steps(path: Path) -> tuple[TimelineStep, ...]:

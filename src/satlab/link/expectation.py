@@ -26,9 +26,8 @@ has 28.
 
 @dataclass(frozen=True)
 class Expectation:
-    """Bounds of a calibration:
-
-    RTT in ms, forward UDP goodput in bit/s, and which of satlink's directions count.
+    """Bounds of a calibration: RTT in ms, forward UDP goodput in bit/s, and which of satlink's
+    directions count.
 
     `loss`: whether losses can be distinguished from those of a full queue.
     """

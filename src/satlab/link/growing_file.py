@@ -18,8 +18,8 @@ class GrowingFile:
     offset: int = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the next whole lines, of at most `MAX_BYTES`; none where there is no file or
-        nothing new.
+        """Return the next whole lines, at most `MAX_BYTES`; none if there is no file or nothing
+        new.
         """
         try:
             with self.path.open("rb") as file:

@@ -45,9 +45,8 @@ def name(modcod_id: int) -> str:
 
 
 def efficiency(modcod_id: int) -> float:
-    """Return its bits per symbol with normal FECFRAMEs, without pilots.
-
-    Raises ValueError for an unknown one.
+    """Return the bits per symbol of a MODCOD with normal FECFRAMEs, without pilots. Raises
+    ValueError for an unknown one.
     """
     if not 1 <= modcod_id <= len(_MODCODS):
         raise ValueError(f"DVB-S2 has no MODCOD {modcod_id}")
@@ -58,8 +57,8 @@ def forward_rate_bps(segment: Mapping[str, Any], modcod_id: int) -> float | None
     """Return the rate of a plan's forward link (schemas/link-plan.schema.json) with a MODCOD, bit/s
     of frame payload.
 
-    The plan's rate is exact for its own MODCOD. Others follow by the ratio of the efficiencies,
-    which short FECFRAMEs and pilots change by at most some percent. None if one of the two is
+    The plan's rate is exact for its own MODCOD. For others it follows from the ratio of the
+    efficiencies; short FECFRAMEs and pilots change it by some percent. None if one of the two is
     unknown.
     """
     try:

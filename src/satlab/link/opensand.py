@@ -26,17 +26,16 @@ PROGRAM = "opensand"
 PROGRAM_VARIABLE = "SATLAB_OPENSAND"
 START_ORDER = (Role.SAT, Role.GW, Role.ST)
 NICENESS = -15
-"""At normal priority, round-trip times on a busy host were up to 790 ms instead of the usual 530
-ms.
+"""Priority of OpenSAND's processes. At the normal one, round-trip times on a busy host rose from
+530 to 790 ms.
 """
 SOCKET_BUFFER_BYTES = 1048580
-"""OpenSAND's default `udp_rmem`; the kernel cuts it to net.core.rmem_max, and BBFRAMEs come in
-bursts.
+"""OpenSAND's default `udp_rmem`, for bursts of BBFRAMEs. The kernel limits it to net.core.rmem_max.
 """
 RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
 
 _FIRST_FURTHER = 100
-"""Addresses of further terminals on the satellite network, less their ids."""
+"""Last byte of the addresses of further terminals on the satellite network, minus their ids."""
 _INITIALIZED = "Blocks initialized"
 _LOGGED_ON = "Login complete"
 
@@ -83,9 +82,8 @@ class _Model(BaseModel):
 
 
 class Entity(_Model):
-    """An entity of the platform;
-
-    `path_local` is the folder of its own logs and probes, None where it keeps none.
+    """An entity of the platform; `path_local` is the folder of its own logs and probes, None where
+    it keeps none.
 
     `infrastructure` and `profile` are its files, relative to the folder of the profile.
     """
@@ -130,9 +128,8 @@ class Description(_Model):
 
 @dataclass(frozen=True)
 class Machine:
-    """An entity and the node that it runs on;
-
-    `name` is that of its process, log and folder: sat, gw, st, st4.
+    """An entity and the node that it runs on; `name` is that of its process, log and folder: sat,
+    gw, st, st4.
     """
 
     name: str

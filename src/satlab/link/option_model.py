@@ -15,14 +15,14 @@ from satlab.common.errors import ConfigError, Fault
 
 Group = Literal["Link", "Losses", "Queue and AQM", "Timing", "Output"]
 _LONG = 15
-"""A limit with more digits is not shown: no value reaches it."""
+"""Limits with more digits are not shown, as no value reaches them."""
 GROUPS: tuple[Group, ...] = get_args(Group)
-"""In the order in which they are shown."""
+"""Groups of options, in the order of help and forms."""
 
 
 @dataclass(frozen=True)
 class Help:
-    """How an option is presented; it stands in the annotation of its field.
+    """Presentation of an option, in the annotation of its field.
 
     `unit` of a number, `metavar` for the form of any other value; `short` is a letter. `opensand`:
     the real OpenSAND can do it, too.
@@ -58,10 +58,7 @@ class Option:
 
 
 class Options(BaseModel):
-    """Read-only.
-
-    As pydantic has it, the options of a class stand behind those of its bases, the last base first.
-    """
+    """Read-only. The options of a class follow those of its bases, the last base first (pydantic)."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, defer_build=True
@@ -83,7 +80,10 @@ class Options(BaseModel):
 
 def options_of(model: type[Options]) -> tuple[Option, ...]:
     """Return the options of a model, by group."""
-    every = [_option(model, name) for name in model.model_fields]
+    every = [
+        Option(name, field.annotation, field.default, _help(model, name), _range(field))
+        for name, field in model.model_fields.items()
+    ]
     return tuple(sorted(every, key=lambda option: GROUPS.index(option.help.group)))
 
 
@@ -101,13 +101,8 @@ def invalid(reason: str, remedy: str) -> PydanticCustomError:
     return PydanticCustomError("option", "{reason}", {"reason": reason, "remedy": remedy})
 
 
-def _option(model: type[Options], name: str) -> Option:
-    field = model.model_fields[name]
-    return Option(name, field.annotation, field.default, _help(model, name), _range(field))
-
-
 def _help(model: type[Options], name: str) -> Help:
-    """Return an option's help; a class that narrows an option of its base has the base's."""
+    """Return the help of an option, or that of the base class whose option it narrows."""
     bases = [
         base for base in model.__mro__ if issubclass(base, Options) and name in base.model_fields
     ]

@@ -236,7 +236,7 @@ class QueueOptions(Options):
         return value
 
     def queue_rule(self, limit: str) -> Queue:
-        """Return the queue; `limit` where no other one is chosen."""
+        """Return the queue; `limit` unless another limit is chosen."""
         times = {"target_ms": self.aqm_target_ms, "interval_ms": self.aqm_interval_ms}
         return queue_limit(
             self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times}
@@ -281,8 +281,8 @@ class LabOptions(Options):
 
 
 class LocalOptions(Options):
-    """Options of the command line alone: files and addresses of the caller, and what profiles of
-    its own need.
+    """Options of the command line only: files and addresses of the caller, and options for its own
+    profiles.
     """
 
     lenient: Annotated[
@@ -361,9 +361,9 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         """Return the topology of `lab.yml` with these terminals; raises as the method
         `profile_terminals`.
 
-        As many as `lab.yml` names, where neither their number nor the profile's own are given.
-        Where terminals of the profile belong to several gateways, each spot has a gateway and a
-        satellite network.
+        Without a number or terminals of the profile, there are as many as in `lab.yml`. If
+        terminals of the profile belong to several gateways, each spot has a gateway and a satellite
+        network.
         """
         further = self.profile_terminals() if profile_terminals is None else profile_terminals
         found = named(LAB_FILE)
@@ -375,7 +375,7 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
 
     @property
     def _has_one_terminal(self) -> bool:
-        """Whether the emulator carries the packets of one terminal alone."""
+        """Whether the emulator carries the packets of only one terminal."""
         return "opensand" in (self.emulator, self.timing)
 
     def request(
@@ -419,9 +419,7 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> Timeline | None:
-        """Return the timeline; an empty one where the profile's files have to wait for a request,
-        too.
-        """
+        """Return the timeline; an empty one if the profile's files also have to wait for a request."""
         if self.timeline is None and starts == "at-once":
             return None
         steps = control.load_steps(self.timeline) if self.timeline else ()

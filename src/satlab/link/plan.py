@@ -88,9 +88,8 @@ class DemandPlan(LinkModel):
 
 
 class ReturnPlan(_DirectionPlan):
-    """DVB-RCS2 carrier:
-
-    `slots_per_superframe` bursts of `burst_payload_bytes` in each `superframe_ns`.
+    """DVB-RCS2 carrier: `slots_per_superframe` bursts of `burst_payload_bytes` in each
+    `superframe_ns`.
     """
 
     superframe_ns: int
@@ -100,15 +99,14 @@ class ReturnPlan(_DirectionPlan):
 
 
 class ScpcPlan(ForwardPlan):
-    """A return link of one terminal alone (SCPC): a DVB-S2 carrier, without slots on demand."""
+    """A return link for one terminal (SCPC): a DVB-S2 carrier without slots on demand."""
 
     demand: None = None
 
 
 class RttPlan(LinkModel):
-    """RTT of an 84-byte IPv4 echo on an idle link, ms:
-
-    `configured` is propagation, the others add the frame model.
+    """RTT of an 84-byte IPv4 echo on an idle link, ms: `configured` is propagation, the others add
+    the frame model.
     """
 
     configured: float
@@ -118,9 +116,8 @@ class RttPlan(LinkModel):
 
 
 class TerminalPlan(LinkModel):
-    """A terminal with a profile of its own, at the start;
-
-    `forward_rate_bps` is the whole carrier's in its MODCOD.
+    """A terminal with its own profile, at the start. `forward_rate_bps` is the whole carrier's in
+    its MODCOD.
     """
 
     terminal: int
@@ -178,7 +175,7 @@ def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
 
 
 def _of_the_user(error: ConfigError, written: str, config: LinkConfig) -> ConfigError:
-    """Return a refusal that names the user's timeline, and not the file `written` for satlink."""
+    """Return a refusal that names the user's timeline instead of the file `written` for satlink."""
     timeline = config.timeline.file if config.timeline else None
     text = (
         str(error)

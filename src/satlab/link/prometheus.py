@@ -14,9 +14,7 @@ from satlab.common.errors import HostError
 from satlab.common.exposition import family
 
 TAIL_BYTES = (1 << 17, 1 << 20, 1 << 24)
-"""Bytes read from the end, in turn until they hold a sample: room for the last one and the changes
-after it.
-"""
+"""Numbers of bytes that are read from the end, one after the other, until they hold a sample."""
 HELP = {
     "queue_bytes": "IP bytes waiting at the end of the interval",
     "queue_packets": "IP packets waiting at the end of the interval",
@@ -74,7 +72,7 @@ OF_TERMINAL = {
     "requests": "capacity requests that a terminal sent in the interval",
     "plans_lost": "plans (TBTP2) that a terminal did not get in the interval",
 }
-"""Figures of each terminal where several share the satellite link: families of their own, so that
+"""Figures of each terminal if several share the satellite link. They are separate families, so that
 sums count once.
 """
 OF_FIFO = {
@@ -198,7 +196,7 @@ class Totals:
 def render(lab_id: str, sample: dict[str, Any], counts: Values | None = None) -> str:
     """Return the exposition text.
 
-    With `counts` they are counters in place of the counts of the interval.
+    `counts`: totals, shown as counters instead of the counts of the interval.
     """
     lab = f'lab="{lab_id}"'
     parts = [

@@ -14,7 +14,6 @@ from satlab.common.paths import ROOT
 from satlab.link import control, prometheus
 from satlab.link.change import LinkChange
 from satlab.link.config import LinkSet
-from satlab.link.limits import link_schema
 from satlab.link.options import LinkOptions
 
 
@@ -110,27 +109,6 @@ def test_faulty_time_lines_are_refused_whole(tmp_path: Path, text: str, places: 
     assert len(caught.value.faults) == places
     with pytest.raises(ConfigError, match="not a file"):
         control.load_steps(tmp_path)
-
-
-def test_sets_satisfy_the_schema() -> None:
-    """What the models write is what satlink's schema allows."""
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = link_schema()
-    shape = {"$ref": "#/$defs/set", "$defs": schema["$defs"]}
-    for fields in (
-        {"outage": True},
-        {"outage": 2},
-        {"loss": {"ratio": 0.5}},
-        {"jitter": {"uniform_ms": 1}},
-        {"attenuation_db": 3, "modcod": 28, "symbol_rate_baud": 1},
-        {"modcod": "acm", "handover": {"waiting": "keep", "delay_ms": 16, "queue": {"bdp": 1}}},
-        {"direction": "both", "terminal": 2, "gateway": {"id": 6, "waiting": "flush"}},
-    ):
-        jsonschema.validate(
-            LinkSet.model_validate({"direction": "forward", **fields}).model_dump(), shape
-        )
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"direction": "both"}, shape)
 
 
 def test_command_line_becomes_a_set() -> None:

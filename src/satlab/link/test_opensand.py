@@ -23,6 +23,19 @@ from satlab.link.options import LinkOptions
 TOPOLOGY = load()
 
 
+SECOND = {
+    "st4": {
+        "entity_id": 4,
+        "emu_address": "10.77.0.4",
+        "tap_iface": "tap",
+        "mac_address": "00:00:00:00:00:04",
+        "path_local": None,
+        "infrastructure": "infrastructure_st.xml",
+        "profile": "profile_st4.xml",
+    }
+}
+
+
 def description(**changes: dict[str, Any]) -> dict[str, Any]:
     """Return what satlink says of the shipped profiles; `changes` by entity."""
     document: dict[str, Any] = {
@@ -70,18 +83,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_given(
     tmp_path: Path,
 ) -> None:
-    further = {
-        "entity_id": 4,
-        "emu_address": "10.77.0.4",
-        "tap_iface": "tap",
-        "mac_address": "00:00:00:00:00:04",
-    }
-    files = {
-        "path_local": None,
-        "infrastructure": "infrastructure_st.xml",
-        "profile": "profile_st4.xml",
-    }
-    program = satlink(tmp_path, description(further={"st4": further | files}))
+    program = satlink(tmp_path, description(further=SECOND))
     assert LinkOptions().profile_terminals(program) == (ProfileTerminal(4),)
     for options in ({"terminals": 1}, {"terminals": 3}, {"timing": "opensand"}):
         assert LinkOptions.of(**options).profile_terminals(program) == ()
@@ -92,20 +94,7 @@ def test_terminals_of_a_lab_are_those_of_the_profile_unless_their_number_is_give
 
 
 def test_p346_opensand_with_terminals_of_several_gateways_is_refused_by_name() -> None:
-    further = {
-        "entity_id": 4,
-        "emu_address": "10.77.0.4",
-        "tap_iface": "tap",
-        "mac_address": "00:00:00:00:00:04",
-    }
-    files = {
-        "path_local": None,
-        "infrastructure": "infrastructure_st.xml",
-        "profile": "profile_st4.xml",
-    }
-    found = Description.model_validate(
-        description(further={"st4": further | files | {"gateway": 6}})
-    )
+    found = Description.model_validate(description(further={"st4": SECOND["st4"] | {"gateway": 6}}))
     (fault,) = opensand.misfits(found, TOPOLOGY)
     assert "belongs to GW 6, and a lab with OpenSAND has one gateway" in fault.reason
     assert fault.remedy == "use satlink, which has several gateways"
@@ -177,19 +166,6 @@ def test_without_the_program_the_hint_names_its_package(
     assert "package `opensand`" in caught.value.hint
 
 
-SECOND = {
-    "st4": {
-        "entity_id": 4,
-        "emu_address": "10.77.0.4",
-        "tap_iface": "tap",
-        "mac_address": "00:00:00:00:00:04",
-        "path_local": None,
-        "infrastructure": "infrastructure_st.xml",
-        "profile": "profile_st4.xml",
-    }
-}
-
-
 def test_commands_are_in_order_and_name_the_profile_s_files() -> None:
     found = platform(further=SECOND)
     machines = found.machines(TOPOLOGY)
@@ -200,12 +176,7 @@ def test_commands_are_in_order_and_name_the_profile_s_files() -> None:
     for name in ("gw", "st", "st4"):
         assert commands[name] == [
             *begin,
-            f"/run/{name}.xml",
-            "-t",
-            "/p/topology.xml",
-            "-p",
-            f"/p/profile_{name}.xml",
-            "-v",
+            *f"/run/{name}.xml -t /p/topology.xml -p /p/profile_{name}.xml -v".split(),
         ]
 
 

@@ -4,6 +4,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from satlab.link import prometheus
 
 FIGURES = {"rate_bps": 3e6, "frames_by_modcod": {}}
@@ -28,6 +30,7 @@ def test_p192_each_terminal_has_a_label(tmp_path: Path) -> None:
     assert "terminal" not in prometheus.render("x", {**sample, "forward": FIGURES})
 
 
+@pytest.mark.promise("P20")
 def test_p299_each_fifo_has_its_name_as_a_label() -> None:
     fifo = {
         "fifo": "EF",

@@ -8,8 +8,8 @@ from satlab.common.paths import SCENARIOS
 from satlab.link import testbed
 from satlab.link.config import Loss
 from satlab.link.options import LinkOptions
-from satlab.run import run
-from satlab.run.run import RunRequest
+from satlab.run import scenario_run
+from satlab.run.scenario_run import RunRequest
 
 
 def test_the_parameters_of_table_1_are_set_by_name() -> None:
@@ -36,7 +36,7 @@ def test_a_run_s_timeline_starts_with_them(tmp_path: Path) -> None:
     request = RunRequest(
         SCENARIOS / "tcp.json", chosen.link, chosen.settings, tmp_path, at_start=chosen.at_start
     )
-    link = run.prepare(request).link
+    link = scenario_run.prepare(request).link
     assert link.timeline is not None
     assert (link.timeline.starts, link.timeline.steps[0].at_s) == ("on-request", 0)
     assert link.timeline.steps[0].set_.delay_ms == 120

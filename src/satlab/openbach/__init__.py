@@ -5,7 +5,7 @@ small runner.
 
 from satlab.openbach.descriptor import Descriptor, load_job, load_jobs
 from satlab.openbach.model import BoundScenario, Scenario
-from satlab.openbach.runner import JobHost, JobProgress, JobRecord, ScenarioResult, run
+from satlab.openbach.runner import JobHost, JobProgress, ScenarioResult, run
 from satlab.openbach.scenario import bind, load, validate_paths
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "Descriptor",
     "JobHost",
     "JobProgress",
-    "JobRecord",
     "Scenario",
     "ScenarioResult",
     "bind",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the arguments of a `start_job_instance` to the argument vector of the job."""
+"""The argument vector of a job, from the arguments of a `start_job_instance`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.openbach.descriptor import Argument, Descriptor, Group, Level
+from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.document import Node
 from satlab.openbach.values import Scalar, Values, convert
 
@@ -45,8 +45,8 @@ def argv(descriptor: Descriptor, values: dict[str, Any]) -> Words:
 
 
 def arrange(descriptor: Descriptor, node: Node, values: Values) -> Words:
-    """Check the arguments of a job and put them in order; without faulty values and those that come
-    later.
+    """Check the arguments of a job and put them in order. Faulty values and those that come later
+    are left out.
     """
     return tuple(_level(descriptor.level, node, values))
 
@@ -99,15 +99,10 @@ def _subcommands(level: Level, given: dict[str, Node], node: Node) -> dict[str, 
         if len(choices) > 1:
             node.fault(f"{' and '.join(choices)} are both given", "choose one", group.group_name)
         if not choices and not group.optional:
-            node.fault(
-                "no subcommand is given", f"choose one of {_choices(group)}", group.group_name
-            )
+            names = ", ".join(choice.name for choice in group.choices)
+            node.fault("no subcommand is given", f"choose one of {names}", group.group_name)
         chosen.update(choices)
     return chosen
-
-
-def _choices(group: Group) -> str:
-    return ", ".join(choice.name for choice in group.choices)
 
 
 def _occurrences(argument: Argument, node: Node, values: Values) -> list[list[str | InstanceOf]]:
@@ -142,7 +137,8 @@ def _word(argument: Argument, node: Node, values: Values) -> str | InstanceOf | 
     if refers:
         return _path(argument.type, value, node)
     text = convert(argument.type, value, node)
-    if text is not None and argument.choices and text not in _texts(argument):
+    choices = [convert(argument.type, one, Node(one, "", [])) for one in argument.choices]
+    if text is not None and choices and text not in choices:
         node.fault(f"{text!r} is not one of {', '.join(map(str, argument.choices))}")
         return None
     if text is not None and (fault := out_of_bounds(argument, text)):
@@ -158,10 +154,6 @@ def out_of_bounds(argument: Argument, text: str) -> str:
     if argument.most is not None and float(text) > argument.most:
         return f"{text} is above {argument.most:.15g}"
     return ""
-
-
-def _texts(argument: Argument) -> list[str | None]:
-    return [convert(argument.type, choice, Node(choice, "", [])) for choice in argument.choices]
 
 
 def _path(kind: str, value: Scalar, node: Node) -> InstanceOf | None:

@@ -11,7 +11,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -323,24 +323,19 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
     found = list(_level_faults(file.arguments, "arguments"))
     unclear = [*_greedy(file.arguments, "arguments"), *_name_faults(file.arguments)]
     if file.general.name not in ("", name):
-        found.append(
-            (
-                "general.name",
-                f"{file.general.name!r} is not the name of the folder",
-                "OpenBACH takes that",
-            )
-        )
+        reason = f"{file.general.name!r} is not the name of the folder"
+        found.append(Fault("general.name", reason, "OpenBACH takes that"))
     if warnings is None:
         found += unclear
     else:
-        warnings += [Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in unclear]
+        warnings += [replace(fault, place=f"{path}: {fault.place}") for fault in unclear]
         if packages := " ".join(upstream.packages(folder)):
             reason = f"installs packages, which the embedded lab does not: {packages}"
             remedy = f"apt-get install {packages}, or --job-packages"
             warnings.append(Fault(str(folder / f"install_{name}.yml"), reason, remedy))
     found += _double_faults(file)
     platforms = _platforms(file.platform_configuration, found)
-    faults.extend(Fault(f"{path}: {place}", reason, remedy) for place, reason, remedy in found)
+    faults.extend(replace(fault, place=f"{path}: {fault.place}") for fault in found)
     if found:
         return None
     return Descriptor(
@@ -373,10 +368,7 @@ def _yaml(path: Path, faults: list[Fault]) -> Mapping[str, Any] | None:
     return None
 
 
-_Found = tuple[str, str, str]
-
-
-def _platforms(section: _Platforms, found: list[_Found]) -> list[Platform]:
+def _platforms(section: _Platforms, found: list[Fault]) -> list[Platform]:
     """Fill each platform from the defaults above the list, as the controller does."""
     platforms = []
     for position, own in enumerate(section.supported_platforms):
@@ -386,13 +378,14 @@ def _platforms(section: _Platforms, found: list[_Found]) -> list[Platform]:
             for key in _PlatformDefaults.model_fields
         }
         missing = [key for key, value in merged.items() if not value and key != "command_stop"]
-        found.extend((place, f"has no {key}", "add it here or above the list") for key in missing)
+        remedy = "add it here or above the list"
+        found.extend(Fault(place, f"has no {key}", remedy) for key in missing)
         try:
             command, command_stop = (
                 tuple(shlex.split(merged[key] or "")) for key in ("command", "command_stop")
             )
         except ValueError as error:
-            found.append((place, f"command cannot be split: {error}", ""))
+            found.append(Fault(place, f"command cannot be split: {error}"))
             continue
         platforms.append(
             Platform(merged["ansible_distribution_release"] or "", command, command_stop)
@@ -400,17 +393,14 @@ def _platforms(section: _Platforms, found: list[_Found]) -> list[Platform]:
     return platforms
 
 
-def _level_faults(level: Level, place: str) -> Iterator[_Found]:
+def _level_faults(level: Level, place: str) -> Iterator[Fault]:
     for section, arguments in (("required", level.required), ("optional", level.optional)):
         for position, argument in enumerate(arguments):
             here = f"{place}.{section}.{position}"
-            yield from (
-                (here, *reason)
-                for reason in _argument_faults(argument, option=section == "optional")
-            )
+            yield from _argument_faults(argument, here, is_option=section == "optional")
     unlimited = [argument.name for argument in level.required if argument.count.most is None]
     if len(unlimited) > 1:
-        yield (
+        yield Fault(
             f"{place}.required",
             f"{', '.join(unlimited)} all take any number of values",
             "at most one required argument may, or the values cannot be distinguished",
@@ -420,7 +410,7 @@ def _level_faults(level: Level, place: str) -> Iterator[_Found]:
             yield from _level_faults(choice, f"{place}.subcommand.{position}.choices.{number}")
 
 
-def _greedy(level: Level, place: str) -> Iterator[_Found]:
+def _greedy(level: Level, place: str) -> Iterator[Fault]:
     """Find options that argparse lets take the name of the subcommand for one more value (bug
     9338).
     """
@@ -428,7 +418,7 @@ def _greedy(level: Level, place: str) -> Iterator[_Found]:
         argument.name for argument in level.optional if argument.count.least != argument.count.most
     ]
     if greedy and level.subcommand:
-        yield (
+        yield Fault(
             f"{place}.optional",
             f"{', '.join(greedy)} may take the name of the subcommand for a value",
             "set a fixed count, or make it repeatable",
@@ -438,25 +428,24 @@ def _greedy(level: Level, place: str) -> Iterator[_Found]:
             yield from _greedy(choice, f"{place}.subcommand.{position}.choices.{number}")
 
 
-def _argument_faults(argument: Argument, *, option: bool) -> Iterator[tuple[str, str]]:
+def _argument_faults(argument: Argument, place: str, *, is_option: bool) -> Iterator[Fault]:
     if argument.type not in TYPES:
-        yield f"unknown type {argument.type!r}", f"known types: {', '.join(TYPES)}"
-    if option and not (argument.flag and argument.flag.startswith("-")):
-        yield "an option needs a flag that starts with '-'", ""
-    if not option and (argument.flag or argument.repeatable or argument.is_flag):
-        yield (
-            "a required argument is positional: no flag, not repeatable, not of type None",
-            "make it optional",
-        )
+        known = f"known types: {', '.join(TYPES)}"
+        yield Fault(place, f"unknown type {argument.type!r}", known)
+    if is_option and not (argument.flag and argument.flag.startswith("-")):
+        yield Fault(place, "an option needs a flag that starts with '-'")
+    if not is_option and (argument.flag or argument.repeatable or argument.is_flag):
+        reason = "a required argument is positional: no flag, not repeatable, not of type None"
+        yield Fault(place, reason, "make it optional")
     if argument.is_flag != (argument.count == Count(0, 0)):
-        yield "a bare flag has type None and count 0", ""
+        yield Fault(place, "a bare flag has type None and count 0")
 
 
-def _double_faults(file: _File) -> Iterator[_Found]:
+def _double_faults(file: _File) -> Iterator[Fault]:
     """Find what OpenBACH refuses as duplicated entries, except arguments."""
     statistics = [statistic.name for statistic in file.statistics]
     for name in sorted({name for name in statistics if statistics.count(name) > 1}):
-        yield "statistics", f"{name!r} is declared twice", "remove one"
+        yield Fault("statistics", f"{name!r} is declared twice", "remove one")
     section = file.platform_configuration
     systems = [
         (
@@ -467,20 +456,18 @@ def _double_faults(file: _File) -> Iterator[_Found]:
         for own in section.supported_platforms
     ]
     for system in {system for system in systems if systems.count(system) > 1}:
-        yield (
-            "platform_configuration",
-            f"{' '.join(map(str, system))} is listed twice",
-            "remove one",
+        yield Fault(
+            "platform_configuration", f"{' '.join(map(str, system))} is listed twice", "remove one"
         )
 
 
-def _name_faults(root: Level) -> Iterator[_Found]:
+def _name_faults(root: Level) -> Iterator[Fault]:
     """Find names that OpenBACH could not distinguish: it looks for subcommands of the whole job
     first.
     """
     subcommands = [choice.name for _, choice in _choices(root)]
     for name in sorted({name for name in subcommands if subcommands.count(name) > 1}):
-        yield (
+        yield Fault(
             "arguments",
             f"the subcommand {name!r} is defined twice",
             "names of subcommands are unique in a job",
@@ -488,12 +475,14 @@ def _name_faults(root: Level) -> Iterator[_Found]:
     for level in (root, *(choice for _, choice in _choices(root))):
         arguments = [argument.name for argument in (*level.required, *level.optional)]
         for name in sorted({name for name in arguments if arguments.count(name) > 1}):
-            yield "arguments", f"the argument {name!r} is defined twice at one level", "rename one"
+            yield Fault(
+                "arguments", f"the argument {name!r} is defined twice at one level", "rename one"
+            )
         flags = [argument.flag for argument in level.optional if argument.flag]
         for flag in sorted({flag for flag in flags if flags.count(flag) > 1}):
-            yield "arguments", f"the flag {flag!r} is used twice at one level", "change one"
+            yield Fault("arguments", f"the flag {flag!r} is used twice at one level", "change one")
         for name in sorted(set(arguments) & set(subcommands)):
-            yield "arguments", f"{name!r} names an argument and a subcommand", "rename one"
+            yield Fault("arguments", f"{name!r} names an argument and a subcommand", "rename one")
 
 
 def _choices(level: Level) -> Iterator[tuple[Group, Subcommand]]:

@@ -32,10 +32,7 @@ def is_name(text: str) -> bool:
 
 
 def is_title(text: str) -> bool:
-    """Return whether the name of a scenario is safe as part of a path;
-
-    OpenBACH's own have spaces.
-    """
+    """Return whether the name of a scenario is safe as part of a path; OpenBACH's own have spaces."""
     return _TITLE.fullmatch(text) is not None
 
 
@@ -111,9 +108,8 @@ class Node:
 
 
 def read_json(path: Path, faults: list[Fault], warnings: list[Fault] | None = None) -> Node | None:
-    """Read a JSON file strictly:
-
-    UTF-8, at most 1 MiB, no key twice, no NaN; None after a fault that ends it.
+    """Read a JSON file strictly: UTF-8, at most 1 MiB, no key twice, no NaN; None after a fault
+    that ends it.
     """
     place = str(path)
 

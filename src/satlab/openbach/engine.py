@@ -224,16 +224,17 @@ class Engine:
             self.root.ending, self.root.reason = status, reason
 
     def step(self, now: float, events: Iterable[Event] = ()) -> list[EngineAction]:
-        """Process events and return the next actions;
-
-        `ScenarioEnded` comes once, last, when nothing runs any more.
+        """Process events and return the next actions; `ScenarioEnded` comes once, last, when
+        nothing runs any more.
         """
         if self.root.over:
             return []
         self._now, self._actions = now, []
         for event in events:
             self._take(event)
-        self._start_due_jobs()
+        for job in self._jobs.values():
+            if job.status is JobStatus.SCHEDULED and job.start_at <= self._now:
+                self._start(job)
         self._turn(self.root)
         if self.root.over:
             self._actions.append(ScenarioEnded(self.root.status, self.root.reason))
@@ -266,11 +267,6 @@ class Engine:
                     job.status = JobStatus.SCHEDULED
                 else:
                     job.status = JobStatus.NOT_RUNNING if ok else JobStatus.ERROR
-
-    def _start_due_jobs(self) -> None:
-        for job in self._jobs.values():
-            if job.status is JobStatus.SCHEDULED and job.start_at <= self._now:
-                self._start(job)
 
     def _start(self, job: JobInstance) -> None:
         job.status = JobStatus.RUNNING
@@ -328,7 +324,9 @@ class Engine:
         instance.ending, instance.reason = ScenarioStatus.FINISHED_KO, reason
 
     def _advance(self, instance: ScenarioInstance) -> bool:
-        """Start the functions that may start and do what is due; return whether anything changed."""
+        """Start the functions that may start and carry out due actions; return whether anything
+        changed.
+        """
         changed = False
         for attempt in instance.functions.values():
             if attempt.status is FunctionStatus.SCHEDULED and _may_start(
@@ -395,19 +393,16 @@ class Engine:
         return None if found is None else str(found.id)
 
     def _stop_started_by(self, attempt: FunctionInstance) -> None:
-        if attempt.job is not None:
-            self._stop_job(attempt.job)
+        job = attempt.job
+        if job is not None and job.status is JobStatus.SCHEDULED:
+            job.status = JobStatus.STOPPED
+        elif job is not None and job.status is JobStatus.RUNNING and not job.stopping:
+            job.stopping = True
+            self._actions.append(StopJobAction(job))
         below = attempt.scenario
         if below is not None and not below.over and below.ending is None:
             below.ending, below.reason = ScenarioStatus.STOPPED, "stopped by its parent"
             self._turn(below)
-
-    def _stop_job(self, job: JobInstance) -> None:
-        if job.status is JobStatus.SCHEDULED:
-            job.status = JobStatus.STOPPED
-        elif job.status is JobStatus.RUNNING and not job.stopping:
-            job.stopping = True
-            self._actions.append(StopJobAction(job))
 
     def _wind_down(self, instance: ScenarioInstance) -> None:
         """Stop the running jobs; when all have ended, end the instance."""

@@ -14,8 +14,8 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 STOP_S = 6.0
-"""From SIGTERM to SIGKILL: the grace times of OpenBACH's agent (1 s for descendants, 2 s for the
-job), and ssh's.
+"""Time from SIGTERM to SIGKILL: the grace times of OpenBACH's agent (1 s for descendants, 2 s for
+the job) and ssh's.
 """
 _COMMAND_STOP_S = 10.0
 
@@ -33,8 +33,7 @@ class JobProcess:
         environment: Mapping[str, str],
         log: Path,
     ) -> None:
-        """Start the job in a session of its own and in the folder `HOME`, with stdout and stderr in
-        `log`.
+        """Start the job in a new session and in the folder `HOME`, with stdout and stderr in `log`.
 
         Raises OSError when the program cannot be started.
         """

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an upstream job's playbook would put on an agent, as far as that is written out.
-
-It is read, never run.
-
-Packages of tasks of apt, and files of tasks of copy and template. Everything else that it would do
-is named.
+"""Packages and files that the playbook of an upstream job puts on an agent. The playbook is read,
+never run: packages of apt tasks, and files of copy and template tasks. Other tasks are named.
 """
 
 from __future__ import annotations
@@ -23,9 +19,9 @@ PLACES = ("usr", "etc", "opt")
 """Folders of the root that files may be put below."""
 MAX_FILES, MAX_FILE_BYTES, MAX_PACKAGES = 200, 16 << 20, 50
 MAX_BYTES = 64 << 20
-"""Of the files of a job in all. Bounds are checked before anything is read or filled in."""
+"""Limits of all files of a job. They are checked before a file is read or filled in."""
 LONGEST_CALL, LONGEST_VALUE = 4096, 64 << 10
-"""Characters of a call in one line, and of a value whose expressions are filled."""
+"""Longest call in one line, and longest value with expressions, characters."""
 _COPY = ("copy", "ansible.builtin.copy")
 _TEMPLATE = ("template", "ansible.builtin.template")
 _HARMLESS = (
@@ -80,7 +76,7 @@ _PAIR = re.compile(r"(\w+)=((?:\{\{.*?\}\}|\S)+)")
 
 @dataclass(frozen=True)
 class PlacedFile:
-    """A file: what is in it, the absolute path that it gets, its access rights (mode_t)."""
+    """A file: its content, its absolute path, its access rights (mode_t)."""
 
     content: bytes
     target: PurePosixPath
@@ -89,10 +85,8 @@ class PlacedFile:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a job needs on its node.
-
-    `packages`: names of Debian packages. `maybe`: those of tasks with a condition, which is not
-    evaluated. `left_out`: what the playbook would do further, one line each.
+    """Needs of a job on its node. `packages`: names of Debian packages. `maybe`: packages of tasks
+    with a condition, which is not evaluated. `left_out`: other tasks, one line each.
     """
 
     packages: tuple[str, ...] = ()
@@ -102,9 +96,8 @@ class Contents:
 
 
 def contents(folder: Path) -> Contents:
-    """Read the playbook of a job's folder.
-
-    One that cannot be read has nothing; `validate` names its fault.
+    """Read the playbook of a job's folder. An unreadable one counts as empty; `validate` reports
+    the fault.
     """
     try:
         document = yaml_text.read(folder / f"install_{folder.name}.yml")
@@ -145,9 +138,7 @@ def _is_removal(task: Mapping[str, Any]) -> bool:
 
 
 def _tasks(document: Any, *, conditional: bool) -> Iterator[tuple[Mapping[str, Any], bool]]:
-    """Yield the tasks of a playbook, those of blocks as well, and whether a condition decides on
-    them.
-    """
+    """Yield the tasks of a playbook and of its blocks, and whether each has a condition."""
     for task in document if isinstance(document, list) else ():
         if isinstance(task, dict):
             decided = conditional or "when" in task
@@ -167,7 +158,7 @@ def _others(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
 
 @dataclass
 class _Room:
-    """What files may still have, bytes."""
+    """Bytes that are left for files."""
 
     left: int
 
@@ -196,7 +187,7 @@ def _items(task: Mapping[str, Any]) -> list[Any]:
 def _files(
     task: Mapping[str, Any], folder: Path, room: _Room, left_out: list[str]
 ) -> Iterator[PlacedFile]:
-    """Yield what one task copies."""
+    """Yield the files that a task copies."""
     key = _module(task)
     call: Any = None if key is None else task[key]
     if isinstance(call, str):
@@ -212,7 +203,7 @@ def _files(
 
 
 class _LeftOutError(Exception):
-    """Why a file is not placed."""
+    """A file is left out."""
 
 
 def _filled(value: Any, item: Any, job: str) -> Any:

@@ -20,8 +20,8 @@ _WAITS = ("launched_ids", "finished_ids", "ended_ids", "running_ids")
 
 
 def for_terminals(document: Any, count: int) -> Any:
-    """Return a scenario's document with what each of `count` terminals has; what is malformed stays
-    as it is.
+    """Return a scenario's document with the functions of each of `count` terminals. Malformed parts
+    stay as they are.
     """
     functions = document.get("openbach_functions") if isinstance(document, dict) else None
     if count == 1 or not isinstance(functions, list):
@@ -104,8 +104,8 @@ def _filled(value: Any, number: str) -> Any:
 
 
 def _referring(function: Mapping[str, Any], to: Callable[[int], list[int]]) -> dict[str, Any]:
-    """Return a function whose function ids are those that `to` returns; what stops one may then
-    stop several.
+    """Replace the function ids of a function by those of `to`. A stop of one may become a stop of
+    several.
     """
     changed = dict(function)
     entry = changed.get("stop_job_instance")

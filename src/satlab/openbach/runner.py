@@ -12,10 +12,11 @@ import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
+from collect.jobs import Job, JobEnd
 from satlab.common.errors import HostError
 from satlab.common.paths import SHIM, STANDARD_PATH
 from satlab.common.processes import Entrance, log_tail
@@ -58,7 +59,7 @@ def nobody_watches(_: ScenarioInstance) -> None:
 
 
 class JobUsage(Protocol):
-    """What a job used; `waited_s`: a thread of it could run and had no core."""
+    """Usage of a job. `waited_s`: time in which a thread could run and had no core."""
 
     @property
     def cpu_s(self) -> float: ...
@@ -81,7 +82,7 @@ class JobHost(Protocol):
         """
 
     def usage(self, argv: Sequence[str]) -> JobUsage | None:
-        """Return what a job that has ended used, by its argv; None if that is unknown."""
+        """Return the usage of a job that has ended, by its argv; None if unknown."""
 
     def environment(self, entity: str) -> dict[str, str]:
         """Return variables of the place, such as its name (`SATLAB_AGENT`) and where the lab's
@@ -96,31 +97,8 @@ class JobHost(Protocol):
         Jobs may write nothing else.
         """
 
-
-@dataclass(frozen=True)
-class JobRecord:
-    """One line of `jobs.jsonl` (schemas/jobs.schema.json).
-
-    `exit_code` is negative for a signal, None for a job that could not be started. `cpu_s`,
-    `waited_s`, `peak_bytes`: None if unknown.
-    """
-
-    job_instance_id: int
-    scenario_instance_id: int
-    owner_scenario_instance_id: int
-    function_id: int
-    label: str
-    job: str
-    entity: str
-    argv: tuple[str, ...]
-    start_unix_s: float
-    stop_unix_s: float
-    exit_code: int | None
-    status: str
-    log: str
-    cpu_s: float | None = None
-    waited_s: float | None = None
-    peak_bytes: int | None = None
+    def keep(self) -> None:
+        """Bring the files of ended jobs to the granted folders, if they are not there yet."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +123,7 @@ class ScenarioResult:
     reason: str
     start_unix_s: float
     stop_unix_s: float
-    jobs: tuple[JobRecord, ...]
+    jobs: tuple[Job, ...]
 
     @property
     def ok(self) -> bool:
@@ -163,7 +141,7 @@ def run(
     first_ids: FirstIds = FROM_ONE,
     watch: Watch = nobody_watches,
 ) -> ScenarioResult:
-    """Run a scenario to its end; nothing that it started is left running, however it ends.
+    """Run a scenario to its end. Nothing that it started is left running.
 
     `stop` interrupts it; after `deadline_s` seconds it is stopped and has failed. Files go to
     `raw_dir`. `watch` is called with the whole instance at every step.
@@ -180,6 +158,7 @@ def run(
         return the_run.go(stop, deadline_s)
     finally:
         the_run.end_all()
+        host.keep()
 
 
 class _Run:
@@ -197,7 +176,7 @@ class _Run:
         self._raw = raw_dir
         self._on_event = on_event
         self._running: dict[int, tuple[JobInstance, JobProcess, float]] = {}
-        self._records: list[JobRecord] = []
+        self._records: list[Job] = []
 
     def go(self, stop: threading.Event, deadline_s: float) -> ScenarioResult:
         start_unix_s = time.time()
@@ -309,7 +288,8 @@ class _Run:
             if process.stopping:
                 status = JobStatus.STOPPED
             log = self._record(job, process.argv, start_unix_s, code, status)
-            reason = "" if code == 0 else f"{_how(code)}, see {log}{_last_error(self._raw / log)}"
+            how = f"exit status {code}" if code > 0 else f"killed by signal {-code}"
+            reason = "" if code == 0 else f"{how}, see {log}{_last_error(self._raw / log)}"
             self._report(job, status, reason)
             events.append(JobEnded(job.id, code == 0, reason))
         return events
@@ -325,7 +305,7 @@ class _Run:
         log = f"logs/{job.call.job.name}-{job.id}.log"
         used = None if code is None else self._host.usage(argv)
         figures = {} if used is None else {name: getattr(used, name) for name in USAGE}
-        record = JobRecord(
+        record = Job(
             job_instance_id=job.id,
             scenario_instance_id=job.scenario.id,
             owner_scenario_instance_id=job.scenario.owner_id,
@@ -337,12 +317,12 @@ class _Run:
             start_unix_s=start,
             stop_unix_s=time.time(),
             exit_code=code,
-            status=status,
+            status=cast("JobEnd", status.value),
             log=log,
             **figures,
         )
         self._records.append(record)
-        append_line(self._raw / "jobs.jsonl", asdict(record))
+        append_line(self._raw / "jobs.jsonl", record.model_dump())
         return log
 
     def _report(self, job: JobInstance, status: JobStatus, reason: str = "") -> None:
@@ -359,10 +339,6 @@ def append_line(path: Path, record: Mapping[str, object]) -> None:
         os.write(handle, (json.dumps(record) + "\n").encode())
     finally:
         os.close(handle)
-
-
-def _how(code: int) -> str:
-    return f"exit status {code}" if code > 0 else f"killed by signal {-code}"
 
 
 def _last_error(log: Path) -> str:

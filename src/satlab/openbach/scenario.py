@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read OpenBACH scenario JSON and check it whole:
-
-`load`, then `bind` sets the values of its arguments.
+"""Read OpenBACH scenario JSON and check it whole: `load`, then `bind` sets the values of its
+arguments.
 
 It refuses scenarios that OpenBACH 2.7 refuses, that OpenBACH accepts and then hangs or fails on,
 and that the embedded lab does not support. Every fault names file, function and path.
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.openbach import lint, upstream
+from satlab.openbach import hangs, upstream
 from satlab.openbach.arguments import InstanceOf, arrange
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.document import TITLE_RULE, Node, is_title, read_json
@@ -168,13 +167,9 @@ def _functions(node: Node) -> list[Node]:
     found = []
     for position, entry in enumerate(node.child("openbach_functions", entries).array()):
         number = entry.value.get("id") if isinstance(entry.value, dict) else None
-        name = f"function {number}" if _is_id(number) else f"openbach_functions.{position}"
+        name = f"function {number}" if type(number) is int else f"openbach_functions.{position}"
         found.append(Node(entry.value, f"{node.head}: {name}", node.faults, warnings=node.warnings))
     return found
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_use(node: Node, scenario: Scenario) -> None:
@@ -217,9 +212,9 @@ class _Reader:
             self._function(entry, values, functions, places)
         for function in functions.values():
             _check_ids(function, functions, places)
-        lint.check_waits(functions, places)
+        hangs.check_waits(functions, places)
         # A missing function may have been the one that stops a job.
-        endless = lint.endless(functions) if len(functions) == len(nodes) else {}
+        endless = hangs.endless(functions) if len(functions) == len(nodes) else {}
         if (
             len(self.stack) == 1 and not self.context.endless
         ):  # the parent of a sub-scenario may stop it, and is checked for that
@@ -408,7 +403,7 @@ class _Reader:
         return True
 
 
-def _check_ids(function: Function, functions: lint.Functions, places: Mapping[int, Node]) -> None:
+def _check_ids(function: Function, functions: hangs.Functions, places: Mapping[int, Node]) -> None:
     """Note references to functions that are missing or of the wrong kind."""
     wait, node = function.wait, places[function.id]
     lists = {
@@ -435,7 +430,7 @@ def _check_ids(function: Function, functions: lint.Functions, places: Mapping[in
                 node.fault(f"the path {path!r} leads to no {word.kind} instance")
 
 
-def _leads(functions: lint.Functions, reference: InstanceOf) -> bool:
+def _leads(functions: hangs.Functions, reference: InstanceOf) -> bool:
     """Return whether a path of function ids ends at a job (or scenario) that gets started."""
     *above, last = reference.path
     here: Mapping[int, Function] = functions

@@ -2,7 +2,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlab.common.errors import ConfigError
@@ -30,21 +30,7 @@ def refused(job: Descriptor, values: dict[str, Any]) -> list[str]:
 def test_the_examples_client_has_the_argv_of_a_real_openbach(iperf3: Descriptor) -> None:
     values = EXAMPLE["openbach_functions"][1]["start_job_instance"]["iperf3"]
     client = {"server_ip": "10.77.0.2", "duration_time": "5", "tcp": {"cong_control": "bbr"}}
-    expected = [
-        "-p",
-        "5201",
-        "-i",
-        "1.0",
-        "-n",
-        "1",
-        "client",
-        "10.77.0.2",
-        "-t",
-        "5.0",
-        "tcp",
-        "-C",
-        "bbr",
-    ]
+    expected = "-p 5201 -i 1.0 -n 1 client 10.77.0.2 -t 5.0 tcp -C bbr".split()
     assert list(argv(iperf3, {**values, "port": "5201", "client": client})) == expected
 
 
@@ -143,7 +129,7 @@ def test_choices_are_enforced(make_job: MakeJob) -> None:
     assert "not one of 1, 2" in refused(job, {"x": 3})[0]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(
     text=st.one_of(
         st.text(st.characters()),

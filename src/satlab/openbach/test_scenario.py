@@ -36,21 +36,7 @@ def test_the_example_of_a_real_openbach_is_valid(write: Write, jobs: Jobs) -> No
         EXAMPLE["openbach_functions"], **{key: EXAMPLE[key] for key in ("arguments", "constants")}
     )
     bound = bind(load(path, jobs, ENTITIES), {"duration": "5", "cc": "bbr"})
-    client = [
-        "-p",
-        "5201",
-        "-i",
-        "1.0",
-        "-n",
-        "1",
-        "client",
-        "10.77.0.2",
-        "-t",
-        "5.0",
-        "tcp",
-        "-C",
-        "bbr",
-    ]
+    client = "-p 5201 -i 1.0 -n 1 client 10.77.0.2 -t 5.0 tcp -C bbr".split()
     assert words(bound, 1) == client
     assert bound.values == {"duration": "5", "cc": "bbr", "server_ip": "10.77.0.2", "port": "5201"}
 
@@ -62,302 +48,158 @@ def test_no_functions_are_accepted(write: Write, jobs: Jobs) -> None:
 RETRY = {"policy": "retry", "retry": 1}
 
 # What OpenBACH refuses when a scenario is saved: section by section of its reference, in its order.
-SAVE: list[tuple[str, Any, dict[str, Any], str]] = [
-    ("unused argument", [], {"arguments": {"a": ""}}, "main.json: arguments.a: nothing uses"),
-    ("unused constant", [], {"constants": {"a": ""}}, "main.json: constants.a: nothing uses"),
+FAULTS: list[tuple[Any, str]] = [
+    ({"arguments": {"a": ""}}, "main.json: arguments.a: nothing uses"),
+    ({"constants": {"a": ""}}, "main.json: constants.a: nothing uses"),
     (
-        "undefined",
         [start(0, arguments={"text": "$x"})],
-        {},
         "function 0: start_job_instance.work.text: the placeholder $x",
     ),
     (
-        "both",
-        [start(0, arguments={"text": "$a"})],
-        {"arguments": {"a": ""}, "constants": {"a": ""}},
+        {
+            "openbach_functions": [start(0, arguments={"text": "$a"})],
+            "arguments": {"a": ""},
+            "constants": {"a": ""},
+        },
         "constants.a: is an argument and a constant",
     ),
     (
-        "number",
-        [start(0, arguments={"text": "$a"})],
-        {"constants": {"a": 1}},
+        {"openbach_functions": [start(0, arguments={"text": "$a"})], "constants": {"a": 1}},
         "constants.a: 1 is not a string",
     ),
     (
-        "no id",
         [{"stop_job_instances": {"openbach_function_ids": []}}],
-        {},
         "openbach_functions.0: id: has no id",
     ),
-    ("text id", [{**start(0), "id": "0"}], {}, 'openbach_functions.0: id: "0" is not an integer'),
-    ("boolean id", [{**start(0), "id": True}], {}, "id: true is not an integer"),
-    ("same id", [start(1), start(1)], {}, "function 1: id: another function"),
-    ("nothing", [{"id": 0}], {}, "function 0: has nothing to do"),
-    ("two", [{**start(0), **stop(0, 0)}], {}, "function 0: has more than one thing to do"),
-    ("unknown", [{"id": 0, "start_job": {}}], {}, "function 0: start_job: unknown function"),
+    ([{**start(0), "id": "0"}], 'openbach_functions.0: id: "0" is not an integer'),
+    ([{**start(0), "id": True}], "id: true is not an integer"),
+    ([start(1), start(1)], "function 1: id: another function"),
+    ([{"id": 0}], "function 0: has nothing to do"),
+    ([{**start(0), **stop(0, 0)}], "function 0: has more than one thing to do"),
+    ([{"id": 0, "start_job": {}}], "function 0: start_job: unknown function"),
+    ([start(0, wait={"ended_ids": [7]})], "function 0: wait.ended_ids: there is no function 7"),
+    ([start(0, wait={"launched_ids": ["0"]})], "wait.launched_ids.0"),
+    ([start(0, wait={"time": "soon"})], "wait.time: 'soon' is not of type float"),
+    ([start(0, wait={"time": -1})], "wait.time: -1.0 s is negative"),
+    ([start(0, on_fail={"policy": "Hope"})], "on_fail.policy: unknown policy 'hope'"),
+    ([start(0, on_fail={"policy": "Retry"})], "on_fail.retry: the number of retries is missing"),
+    ([start(0, on_fail={"policy": "Retry", "retry": "2"})], "on_fail.retry"),
     (
-        "wait id",
-        [start(0, wait={"ended_ids": [7]})],
-        {},
-        "function 0: wait.ended_ids: there is no function 7",
-    ),
-    ("wait type", [start(0, wait={"launched_ids": ["0"]})], {}, "wait.launched_ids.0"),
-    ("wait time", [start(0, wait={"time": "soon"})], {}, "wait.time: 'soon' is not of type float"),
-    ("negative", [start(0, wait={"time": -1})], {}, "wait.time: -1.0 s is negative"),
-    ("policy", [start(0, on_fail={"policy": "Hope"})], {}, "on_fail.policy: unknown policy 'hope'"),
-    (
-        "no retry",
-        [start(0, on_fail={"policy": "Retry"})],
-        {},
-        "on_fail.retry: the number of retries is missing",
-    ),
-    ("retry text", [start(0, on_fail={"policy": "Retry", "retry": "2"})], {}, "on_fail.retry"),
-    (
-        "entity",
         [{"id": 0, "start_job_instance": {"work": {}}}],
-        {},
         "start_job_instance.entity_name: the entity is",
     ),
+    ([{"id": 0, "start_job_instance": {"entity_name": "client"}}], "names no job to start"),
     (
-        "no job",
-        [{"id": 0, "start_job_instance": {"entity_name": "client"}}],
-        {},
-        "names no job to start",
-    ),
-    (
-        "two jobs",
         [{"id": 0, "start_job_instance": {"entity_name": "client", "work": {}, "serve": {}}}],
-        {},
         "names more than one job: work, serve",
     ),
-    ("no such job", [start(0, "play")], {}, "start_job_instance.play: there is no such job"),
+    ([start(0, "play")], "start_job_instance.play: there is no such job"),
+    ([start(0, arguments={"x": 1})], "start_job_instance.work.x: the job does not take"),
     (
-        "argument",
-        [start(0, arguments={"x": 1})],
-        {},
-        "start_job_instance.work.x: the job does not take",
-    ),
-    (
-        "type",
         [start(0, arguments={"number": "x"})],
-        {},
         "start_job_instance.work.number: 'x' is not of type int",
     ),
+    ([{"id": 0, "start_scenario_instance": {"scenario_name": "a"}}], "arguments: is missing"),
+    ({"openbach_functions": {}}, "openbach_functions: {} is not a list"),
+    ({"arguments": {"a": None}}, "arguments.a: null is not a string"),
+    ([{"id": 0, "openbach_function": {}}], "openbach_function: unknown function"),
+    ([start(0, on_fail={"policy": "Retry", "retry": "$a"})], "on_fail.retry"),
+    ([start(0, arguments={"number": "$$5"})], "'$5' is not of type int"),
+    ([start(0, arguments={"number": [None]})], "number.0: a value is a string"),
+    ([start(0, "iperf3", {"client": {}})], "iperf3.client.server_ip: is required and has no value"),
+    ([start(0, "iperf3")], "iperf3.mode: no subcommand is given (choose one of server, client)"),
     (
-        "sub arguments",
-        [{"id": 0, "start_scenario_instance": {"scenario_name": "a"}}],
-        {},
-        "arguments: is missing",
-    ),
-    ("functions", None, {"openbach_functions": {}}, "openbach_functions: {} is not a list"),
-    ("description", [], {"arguments": {"a": None}}, "arguments.a: null is not a string"),
-    (
-        "generic name",
-        [{"id": 0, "openbach_function": {}}],
-        {},
-        "openbach_function: unknown function",
-    ),
-    (
-        "retry placeholder",
-        [start(0, on_fail={"policy": "Retry", "retry": "$a"})],
-        {},
-        "on_fail.retry",
-    ),
-    ("dollar 5", [start(0, arguments={"number": "$$5"})], {}, "'$5' is not of type int"),
-    ("gap", [start(0, arguments={"number": [None]})], {}, "number.0: a value is a string"),
-    (
-        "required",
-        [start(0, "iperf3", {"client": {}})],
-        {},
-        "iperf3.client.server_ip: is required and has no value",
-    ),
-    (
-        "no subcommand",
-        [start(0, "iperf3")],
-        {},
-        "iperf3.mode: no subcommand is given (choose one of server, client)",
-    ),
-    (
-        "two subcommands",
         [start(0, "iperf3", {"server": {}, "client": {"server_ip": "::1"}})],
-        {},
         "iperf3.mode: server and client are both given",
     ),
+    ([start(0, "iperf3", {"client": {"server_ip": "server"}})], "'server' is not of type ip"),
+    ([{"id": 0, "restart_job_instance": {"date": None}}], "restart_job_instance: the embedded lab"),
+    ([{"id": 0, "stop_job_instance": {}}], "stop_job_instance.openbach_function_id: is missing"),
+    ([{"id": 0, "stop_job_instances": {"openbach_function_ids": 1}}], "1 is not a list"),
+    ([{"id": 0, "start_scenario_instance": {"arguments": {}}}], "scenario_name: is missing"),
+    # What OpenBACH accepts, and what then hangs, fails late, or happens too early.
     (
-        "host name",
-        [start(0, "iperf3", {"client": {"server_ip": "server"}})],
-        {},
-        "'server' is not of type ip",
-    ),
-    (
-        "restart",
-        [{"id": 0, "restart_job_instance": {"date": None}}],
-        {},
-        "restart_job_instance: the embedded lab",
-    ),
-    (
-        "stop without id",
-        [{"id": 0, "stop_job_instance": {}}],
-        {},
-        "stop_job_instance.openbach_function_id: is missing",
-    ),
-    (
-        "stop ids",
-        [{"id": 0, "stop_job_instances": {"openbach_function_ids": 1}}],
-        {},
-        "1 is not a list",
-    ),
-    (
-        "sub name",
-        [{"id": 0, "start_scenario_instance": {"arguments": {}}}],
-        {},
-        "scenario_name: is missing",
-    ),
-]
-
-# What OpenBACH accepts, and what then hangs, fails late, or happens too early.
-HANGS: list[tuple[str, Any, dict[str, Any], str]] = [
-    (
-        "self",
         [start(0, wait={"ended_ids": [0]})],
-        {},
         "function 0: wait: functions wait for each other: 0 -> 0",
     ),
     (
-        "cycle",
         [
             start(1, wait={"launched_ids": [2]}),
             start(2, wait={"finished_ids": [3]}),
             start(3, wait={"running_ids": [1]}),
         ],
-        {},
         "functions wait for each other",
     ),
     (
-        "finished stop",
         [start(0), stop(1, 0, wait={"launched_ids": [0]}), start(2, wait={"finished_ids": [1]})],
-        {},
         "function 2: wait.finished_ids: waits for the end of function 1",
     ),
     (
-        "launched ignore",
         [start(0, on_fail={"policy": "Ignore"}), start(1, wait={"launched_ids": [0]})],
-        {},
         "function 1: wait.launched_ids: waits for the launch of function 0",
     ),
+    ([start(0, on_fail=RETRY), start(1, wait={"launched_ids": [0]})], "wait.launched_ids"),
+    ([start(0, wait={"started_ids": []})], "wait.started_ids: unknown key"),
+    ([{"id": 0, "if": {}}], "if: OpenBACH accepts this and cannot execute it"),
+    ([{"id": 0, "push_file": {}}], "push_file: the embedded lab does not execute this"),
     (
-        "launched retry",
-        [start(0, on_fail=RETRY), start(1, wait={"launched_ids": [0]})],
-        {},
-        "wait.launched_ids",
-    ),
-    ("unknown wait key", [start(0, wait={"started_ids": []})], {}, "wait.started_ids: unknown key"),
-    ("if", [{"id": 0, "if": {}}], {}, "if: OpenBACH accepts this and cannot execute it"),
-    ("push", [{"id": 0, "push_file": {}}], {}, "push_file: the embedded lab does not execute this"),
-    (
-        "entity $",
         [{"id": 0, "start_job_instance": {"entity_name": "$x", "work": {}}}],
-        {},
         "placeholders do not work",
     ),
+    ([{"id": 0, "start_job_instance": {"entity_name": "moon", "work": {}}}], "no entity 'moon'"),
+    ([stop(0, 7)], "there is no function 7 to stop"),
+    ([start(0), stop(1, 0, wait={"launched_ids": [0]}), stop(2, 1)], "function 1 starts no job"),
     (
-        "unknown entity",
-        [{"id": 0, "start_job_instance": {"entity_name": "moon", "work": {}}}],
-        {},
-        "no entity 'moon'",
-    ),
-    ("stop id", [stop(0, 7)], {}, "there is no function 7 to stop"),
-    (
-        "stop a stop",
-        [start(0), stop(1, 0, wait={"launched_ids": [0]}), stop(2, 1)],
-        {},
-        "function 1 starts no job",
-    ),
-    (
-        "endless",
         [start(0, "serve")],
-        {},
         "function 0: the job serve runs until it is stopped, and no function stops it",
     ),
+    ([start(0, "serve"), stop(1, 0)], "function 1 may stop it before it starts"),
     (
-        "stopped early",
-        [start(0, "serve"), stop(1, 0)],
-        {},
-        "function 1 may stop it before it starts",
-    ),
-    (
-        "stop waits for the end",
         [start(0, "serve"), stop(1, 0, wait={"finished_ids": [0]})],
-        {},
         "the function that stops it waits for its end",
     ),
     (
-        "stop waits for one that waits for the end",
         [
             start(0, "serve"),
             start(1, wait={"finished_ids": [0]}),
             stop(2, 0, wait={"finished_ids": [1]}),
         ],
-        {},
         "function 0: the job serve",
     ),
-    ("interval", [start(0, interval=5)], {}, "is repeated every 5 s for ever"),
-    ("bad interval", [start(0, interval=0)], {}, "interval: 0 s is not above 0"),
-    ("missing sub", [sub(0, "gone")], {}, "sub-scenario gone cannot be read"),
-    ("path", [sub(0, "../main")], {}, "'../main' is not the name of a scenario"),
+    ([start(0, interval=5)], "is repeated every 5 s for ever"),
+    ([start(0, interval=0)], "interval: 0 s is not above 0"),
+    ([sub(0, "gone")], "sub-scenario gone cannot be read"),
+    ([sub(0, "../main")], "'../main' is not the name of a scenario"),
+    ([start(0, arguments={"of": "3 1"})], "the path '3 1' leads to no job instance"),
     (
-        "job path",
-        [start(0, arguments={"of": "3 1"})],
-        {},
-        "the path '3 1' leads to no job instance",
-    ),
-    (
-        "constant of wrong type",
-        [start(0, arguments={"number": "$a"})],
-        {"constants": {"a": "x"}},
+        {"openbach_functions": [start(0, arguments={"number": "$a"})], "constants": {"a": "x"}},
         "not of type int",
     ),
-    ("bad placeholder", [start(0, arguments={"text": "5$"})], {}, "starts no placeholder"),
-    ("header", [], {"argument": {}}, "argument: unknown key"),
-    ("name", [], {"arguments": {"a-b": ""}}, "arguments.a-b: is not a name"),
+    ([start(0, arguments={"text": "5$"})], "starts no placeholder"),
+    ({"argument": {}}, "argument: unknown key"),
+    ({"arguments": {"a-b": ""}}, "arguments.a-b: is not a name"),
     (
-        "sub $",
-        [sub(0, "$x")],
-        {"arguments": {"x": ""}},
+        {"openbach_functions": [sub(0, "$x")], "arguments": {"x": ""}},
         "scenario_name: placeholders do not work here",
     ),
-    ("values", [start(0, arguments={"number": [1, 2]})], {}, "number: takes 1 value(s), not 2"),
+    ([start(0, arguments={"number": [1, 2]})], "number: takes 1 value(s), not 2"),
     (
-        "twice",
         [start(0, arguments={"number": [[1], [2]]})],
-        {},
         "number: is given 2 times and is not repeatable",
     ),
     *[
-        (name, [{"id": 0, name: {}}], {}, f"{name}: OpenBACH accepts this and cannot execute it")
-        for name in (
-            "while",
-            "assign_collector",
-            "install_agent",
-            "uninstall_agent",
-            "list_job_instances",
-        )
+        ([{"id": 0, name: {}}], f"{name}: OpenBACH accepts this and cannot execute it")
+        for name in "while assign_collector install_agent uninstall_agent list_job_instances".split()
     ],
-    ("too many", [start(number) for number in range(201)], {}, "more than 200 functions"),
+    ([start(number) for number in range(201)], "more than 200 functions"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("functions", "header", "said"),
-    [case[1:] for case in SAVE + HANGS],
-    ids=[case[0] for case in SAVE + HANGS],
-)
-def test_each_fault_is_named(
-    write: Write, jobs: Jobs, functions: Any, header: dict[str, Any], said: str
-) -> None:
-    header = dict(header)
-    functions = header.pop("openbach_functions", functions)
-    found = faults(write(functions, **header), jobs)
+@pytest.mark.parametrize(("content", "said"), FAULTS, ids=[said for _, said in FAULTS])
+def test_each_fault_is_named(write: Write, jobs: Jobs, content: Any, said: str) -> None:
+    """`content`: the functions of a scenario, or what its file has in place of the usual."""
+    document = dict(content) if isinstance(content, dict) else {"openbach_functions": content}
+    found = faults(write(document.pop("openbach_functions", []), **document), jobs)
     assert any(said in fault for fault in found), found
 
 
@@ -371,6 +213,7 @@ def test_each_cycle_is_reported_once_in_the_order_of_waiting(write: Write, jobs:
     assert len(cycles) == 2
 
 
+@pytest.mark.promise("P28")
 def test_every_fault_is_reported_at_once(write: Write, jobs: Jobs) -> None:
     functions = [
         {

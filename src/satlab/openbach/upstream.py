@@ -26,7 +26,7 @@ TYPES = {
     **{"string": "str", "text": "str", "integer": "int", "number": "float", "double": "float"},
     **{"none": "None", "bool": "None", "boolean": "None", "address": "ip"},
 }
-"""Types that OpenBACH does not know, and what is meant."""
+"""Types that OpenBACH does not know, and their meaning."""
 _COPY = ("copy", "ansible.builtin.copy")
 _LOOP = ("loop", "with_items")
 APT = ("apt", "ansible.builtin.apt", "package", "ansible.builtin.package")
@@ -71,9 +71,7 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("temporal_binning_histogram", "temporal_binning_statistics"), _PLOTS),
     **dict.fromkeys(("summary_agent_comparison", "summary_time_period"), _PLOTS),
 }
-"""Upstream jobs that the embedded lab starts, but that need what it has not: why, and what to use
-instead.
-"""
+"""Upstream jobs that need something that the embedded lab lacks: the reason, and a replacement."""
 Warn = Callable[[str, str], None]
 """Notes a warning: place and reason."""
 Entry = dict[str, Any]
@@ -129,9 +127,8 @@ def packages_of(tasks: Any) -> Iterator[str]:
 
 
 def copied(tasks: Any) -> Iterator[str]:
-    """Yield the files that tasks copy, as far as they are written out:
-
-    `src: x`, `copy: src=x`, loops, blocks.
+    """Yield the files that tasks copy, as far as they are written out: `src: x`, `copy: src=x`,
+    loops, blocks.
     """
     for task in tasks if isinstance(tasks, list) else ():
         if isinstance(task, dict):

@@ -61,9 +61,8 @@ class Values:
         return names
 
     def fill(self, node: Node) -> Scalar | None:
-        """Read a scalar and replace its placeholders;
-
-        None after a fault, or when a value comes later.
+        """Read a scalar and replace its placeholders; None after a fault, or when a value comes
+        later.
 
         Bad and undefined placeholders are left to `check`.
         """
@@ -102,9 +101,8 @@ class Values:
 
 
 def literal(node: Node) -> str:
-    """Read a string that must not hold a placeholder:
-
-    OpenBACH's launch check looks up the raw text.
+    """Read a string that must not hold a placeholder: OpenBACH's launch check looks up the raw
+    text.
     """
     text = node.text()
     if "$" in text:
@@ -116,9 +114,8 @@ def literal(node: Node) -> str:
 
 
 def convert(kind: str, value: Scalar, node: Node) -> str | None:
-    """Check one value against an OpenBACH type and return the text that reaches the job;
-
-    None after a fault.
+    """Check one value against an OpenBACH type and return the text that reaches the job; None after
+    a fault.
     """
     if isinstance(value, bool):
         node.fault(f"{str(value).lower()} is not of type {kind}", "only flags are true or false")
@@ -132,7 +129,7 @@ def convert(kind: str, value: Scalar, node: Node) -> str | None:
 
 
 class _RefusedError(ValueError):
-    """A value refused for a reason of its own."""
+    """A value is refused for a special reason."""
 
 
 def _text(value: Scalar) -> str:

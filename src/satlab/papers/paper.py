@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A paper as a folder of data, `suites/NAME/`: paper.yml (links, matrix, rules, assumptions) and
+"""A paper as a folder of data, `papers/NAME/`: paper.yml (links, matrix, rules, assumptions) and
 published.csv.
 
-A paper that is data alone needs no code of its own: its cells are flows over one wire. Those of
-paper.yml are for the virtual clock; real.yml, where there is one, has cells, rules and plots for
-the real clock in their place.
+Its cells are flows over one wire, or scenarios in labs. real.yml, where there is one, has cells,
+rules and plots for the real clock in place of those of paper.yml.
 """
 
 import csv
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
-from satlab.papers.flow_figures import FIGURES
+from satlab.papers.figures import FIGURES
 
 Clock = Literal["real", "virtual"]
 CLOCKS: dict[str, tuple[Clock, ...]] = {
@@ -29,18 +29,17 @@ CLOCKS: dict[str, tuple[Clock, ...]] = {
     "rfc-9959": ("virtual",),
 }
 """Papers, and the clocks under which each can be repeated, its default first."""
-SCENARIOS = "seed-002"
-"""The paper whose runs are scenarios; those of the others are flows."""
 LAB_S = 15.0
 """A lab's start, calibration and end, and the figures of its run, take about so long."""
-SPEED = 20
-"""The virtual clock is at least this many times as fast as the real one (docs/reproduce.md)."""
+SPEED = 50
+"""On one core the virtual clock is about this many times as fast as the real one."""
 ReturnQueue = Annotated[float, Field(gt=0)] | Literal["forward"]
 """Limit of the return direction's queue: bandwidth-delay products of its own rate, or the bytes of
 the forward one.
 """
 Stack = Literal["quinn", "noq", "quiche", "ngtcp2", "picoquic", "tcp"]
 Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
+Value = bool | int | float | str
 
 
 class Strict(BaseModel):
@@ -97,27 +96,45 @@ class Flows(Strict):
     options: Mapping[str, Any] = {}
 
 
+class ScenarioRun(Strict):
+    """A shipped scenario over a shipped profile; `options` are those of the link, `values` those of
+    `--set`.
+    """
+
+    scenario: str
+    profile: str
+    options: Mapping[str, Value] = {}
+    values: Mapping[str, str] = {}
+
+
 class Cell(Strict):
-    """One experiment. `outage_s` follows each change of the link; `change_every_s` repeats the
-    changes; `handover` is what becomes of waiting packets at a change; with `migrate` the client
-    takes another address as well. `header_bytes` of each packet, beyond IP, count for both rates.
-    `base`: the cell that is 100 %. `factors`: its values of `each`, for plots. `runs`: of this
-    cell, in place of the paper's.
+    """One experiment: flows, or the scenario `run`.
+
+    `outage_s` follows each change of the link; `change_every_s` repeats the changes; `handover` is
+    what becomes of waiting packets at a change; with `migrate` the client takes another address as
+    well. `header_bytes` of each packet, beyond IP, count for both rates. `base`: the cell that is
+    100 %. `factors`: its values of `each`, for plots. `runs`: of this cell, in place of the
+    paper's. `estimate_s`: how long a run takes, where the paper's times do not tell. `cores`: what
+    a run needs. `on_request`: only where its last part is written out.
     """
 
     id: str = Field(pattern=r"^[a-z0-9.-]+(/[a-z0-9.-]+)+$")
+    run: ScenarioRun | None = None
+    estimate_s: float | None = Field(default=None, gt=0)
+    cores: int = Field(default=1, ge=1)
+    on_request: bool = False
     test: str | None = None
     runs: int | None = Field(default=None, ge=1)
     link: str | None = None
     return_mbps: float | None = Field(default=None, gt=0)
     header_bytes: int = Field(default=0, ge=0, le=255)
-    queue: str
+    queue: str = ""
     return_queue: ReturnQueue | None = None
     loss: str | None = None
     fec: str | None = None
     hystart: bool | None = None
-    stack: Stack
-    control: Control
+    stack: Stack | None = None
+    control: Control | None = None
     datagram_bytes: int | None = 1200
     flows: tuple[Flows, ...] = (Flows(),)
     duration_s: float | None = Field(default=None, gt=0)
@@ -130,10 +147,22 @@ class Cell(Strict):
     migrate: bool = False
     factors: Mapping[str, str | float] = {}
 
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        if not self.run and not (self.queue and self.stack and self.control):
+            raise ValueError("name queue, stack and control, or run")
+        return self
+
     @property
     def algorithm(self) -> str:
-        """Return stack and congestion control as shown."""
-        return f"{self.stack} {self.control}"
+        """Return stack and congestion control, or the scenario, as shown."""
+        return self.run.scenario if self.run else f"{self.stack} {self.control}"
+
+    def is_named_by(self, pattern: str) -> bool:
+        """Return whether a pattern (`test4/*`) names it."""
+        last = self.id.rpartition("/")[2]
+        is_meant = not self.on_request or pattern.endswith(f"/{last}")
+        return is_meant and fnmatchcase(self.id, pattern)
 
 
 class Rule(Strict):
@@ -182,11 +211,12 @@ class Long(Strict):
 class Plot(Strict):
     """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value
     of `series`; `over_time`: goodput, window and RTT of the cells with the same id but for the last
-    part; `area`: working areas; `flows`: goodput of each flow over time. `formula`: a figure drawn
-    as a line without marks.
+    part; `area`: working areas; `flows`: goodput of each flow over time; `received`: bytes and
+    goodput of bulk transfers over time, and the ratio of each of the `pairs` of ids' last parts.
+    `formula`: a figure drawn as a line without marks.
     """
 
-    kind: Literal["lines", "bars", "over_time", "area", "flows"]
+    kind: Literal["lines", "bars", "over_time", "area", "flows", "received"]
     cells: str
     title: str = ""
     caption: str = ""
@@ -195,6 +225,7 @@ class Plot(Strict):
     x: str = ""
     series: tuple[str, ...] = ()
     phase: int = 0
+    pairs: tuple[tuple[str, str], ...] = ()
 
 
 class Grid(Strict):
@@ -231,7 +262,10 @@ class Published(Strict):
 
 
 class Paper(Strict):
-    """paper.yml, with what real.yml replaces under the real clock."""
+    """paper.yml, with what real.yml replaces under the real clock.
+
+    `leave_out_uncalibrated`: runs out of calibration have no figures; else they count.
+    """
 
     schema_: Literal["satlab/paper/1"] = Field(alias="schema")
     name: str
@@ -245,12 +279,13 @@ class Paper(Strict):
     duration_s: float = Field(gt=0)
     phases_s: tuple[float, ...] = ()
     phases: tuple[str, ...]
-    links: Mapping[str, Link]
-    path: tuple[Stretch, ...]
+    leave_out_uncalibrated: bool = False
+    links: Mapping[str, Link] = {}
+    path: tuple[Stretch, ...] = ()
     return_queue: ReturnQueue = 10
     fec_hold_ms: int = Field(default=0, ge=0)
     assumptions: tuple[Assumption, ...]
-    queues: Mapping[str, Mapping[str, Any]]
+    queues: Mapping[str, Mapping[str, Any]] = {}
     losses: Mapping[str, Any] = {}
     quick: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -267,7 +302,7 @@ class Paper(Strict):
         names none.
         """
         for pattern in patterns or ():
-            if not any(fnmatchcase(cell.id, pattern) for cell in self.cells):
+            if not any(cell.is_named_by(pattern) for cell in self.cells):
                 known = ", ".join(
                     dict.fromkeys(f"{cell.id.split('/')[0]}/*" for cell in self.cells)
                 )
@@ -275,9 +310,7 @@ class Paper(Strict):
                     f"--cells {pattern}: no such cell", hint=f"{known}; --dry-run names every cell"
                 )
         chosen = patterns if patterns is not None else self.quick if quick else ("*",)
-        return [
-            cell for cell in self.cells if any(fnmatchcase(cell.id, pattern) for pattern in chosen)
-        ]
+        return [cell for cell in self.cells if any(map(cell.is_named_by, chosen))]
 
     def expected_s(self, cell: Cell) -> float:
         """Return how long a run of a cell takes, s: the published time of its download, else all
@@ -290,6 +323,8 @@ class Paper(Strict):
 
     def estimate_s(self, cell: Cell) -> float:
         """Return how long a run of a cell takes on this clock, with its lab where it has one, s."""
+        if cell.estimate_s is not None:
+            return cell.estimate_s
         expected_s = self.expected_s(cell)
         return expected_s + LAB_S if self.clock == "real" else expected_s / SPEED
 
@@ -381,10 +416,15 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
     file = paths.PAPERS / name / "paper.yml"
     try:
         content = yaml_text.read(file)
-        if clock == "real":
+        if clock == "real" and clock != content.get("clock"):
             file = file.with_name("real.yml")
             content |= yaml_text.read(file)
         content["cells"] = [cell for entry in content["cells"] for cell in expand(entry)]
+        content["conclusions"] = [
+            {name: value for name, value in one.items() if name != "factors"}
+            for entry in content["conclusions"]
+            for one in expand(entry)
+        ]
         paper = Paper.model_validate(content)
     except (OSError, ValidationError, KeyError, TypeError) as error:
         raise ConfigError(
@@ -398,9 +438,7 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
     ]
     faults += [f"path: no link {s.link}" for s in paper.path if s.link not in paper.links]
     faults += [
-        f"quick: no cell {p}"
-        for p in paper.quick
-        if not any(fnmatchcase(c.id, p) for c in paper.cells)
+        f"quick: no cell {p}" for p in paper.quick if not any(c.is_named_by(p) for c in paper.cells)
     ]
     if faults:
         raise ConfigError(f"{file}: {'; '.join(faults)}", hint="name what is there")
@@ -409,9 +447,8 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
 
 def _cell_faults(paper: Paper) -> list[str]:
     ids = [cell.id for cell in paper.cells]
-    faults = [
-        f"cells: {known}: is there twice" for known in sorted(set(ids)) if ids.count(known) > 1
-    ]
+    count = Counter(name.replace("/", "-") for name in ids)  # names of folders
+    faults = [f"cells: {known}: is there twice" for known, times in count.items() if times > 1]
     for cell in paper.cells:
         named: list[tuple[str, str | None, Any]] = [
             ("queue", cell.queue, paper.queues),

@@ -1,396 +1,406 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The figures of a campaign, cell by cell, and the published ones."""
+"""Published figures next to ours, and the paper's conclusions judged."""
 
-import csv
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from statistics import fmean, median
 
-import polars as pl
+from satlab.common.files import write_atomically
+from satlab.common.statistics import Verdict
+from satlab.papers import values
+from satlab.papers.figures import FIGURES, RELATIVE, TIMED, least_s
+from satlab.papers.judgement import VERDICT, Judge, Judgement
+from satlab.papers.outcome import Run
+from satlab.papers.paper import Agreement, Cell, Grid, Paper, Published
+from satlab.papers.values import Ours
+from satlab.report.page import Table
 
-from satlab.common import statistics
-from satlab.common.errors import ExitStatus
-from satlab.common.paths import ROOT
-from satlab.common.statistics import Interval, Samples, Verdict
-from satlab.papers.campaign import Campaign, Done
-from satlab.papers.matrix import DEFECTS, Cell
-
-TABLE_II = ROOT / "papers" / "seed-002" / "table2.csv"
-BULK = ROOT / "papers" / "seed-002" / "bulk.csv"
-PAGE_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
-TIMINGS = ("connect_ms", "ttfb_ms")
-REACHED = {"reached_2mb_s": 2_000_000, "reached_10mb_s": 10_000_000}
-CONDITIONS = ("tcp_leg_ok", "quic_leg_ok", "pep_connections_count")
-"""Settings that must be as requested: else every figure of the run is a failed sample."""
-STEP_S = 0.1
-DURATION_S = 15.0
-EARLY_S = 5.0
-"""The paper sees the benefit of proxies "in the first 5 seconds" (section III-A)."""
-STEPS = round(DURATION_S / STEP_S)
-
-Curve = tuple[float, ...]
-"""Bytes received by the end of each step of 0.1 s."""
+FILE = "results.json"
+NOTHING = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
-class CampaignRun:
-    """One run: its single figures by metric (None: censored), its curve if it was a bulk transfer."""
-
-    number: int
-    exit_status: int
-    figures: Mapping[str, tuple[str, float | None]]
-    curve: Curve | None
-
-
-@dataclass(frozen=True)
-class CellResult:
-    """All runs of a cell that are done; only the calibrated ones are counted."""
-
-    cell: Cell
-    runs: tuple[CampaignRun, ...] = field(default=())
-
-    @property
-    def counted(self) -> list[CampaignRun]:
-        return [run for run in self.runs if run.exit_status != ExitStatus.UNCALIBRATED]
-
-    def samples(self, metric: str) -> Samples:
-        """Return a metric's samples; a run without the metric is a failed sample."""
-        samples = [run.figures.get(metric, ("failed", None)) for run in self.counted]
-        return Samples(
-            tuple(value for status, value in samples if status == "ok" and value is not None),
-            sum(status == "censored" for status, _ in samples),
-            sum(status not in ("ok", "censored") for status, _ in samples),
-        )
-
-    @property
-    def curves(self) -> list[Curve]:
-        """Return the curves of the transfers that came to their end."""
-        return [run.curve for run in self.counted if run.curve is not None]
-
-    @property
-    def early_bytes(self) -> list[float]:
-        """Return what each transfer had received after 5 s."""
-        return [curve[round(EARLY_S / STEP_S) - 1] for curve in self.curves]
-
-    @property
-    def uncalibrated(self) -> int:
-        """Return the number of runs that were out of calibration, which are not counted."""
-        return len(self.runs) - len(self.counted)
-
-
-@dataclass(frozen=True)
-class FigureComparison:
-    """One figure and the published one; both in the unit of the metric, None where there is none."""
+class Comparison:
+    """A figure of a cell in a phase."""
 
     cell: Cell
     metric: str
-    published: float | None
-    median: float | None
-    interval: Interval | None
-    n: int
-    censored: int
+    phase: int
+    published: Published | None
+    ours: Ours | None
     failed: int
     uncalibrated: int
 
     @property
     def deviation(self) -> float | None:
-        """Return ours relative to the published one, as a ratio less 1."""
-        if self.published is None or self.median is None:
+        """Return ours less published, relative; at least this where runs did not complete."""
+        if self.published is None or self.ours is None or math.isinf(self.ours.mean):
             return None
-        return self.median / self.published - 1
+        return self.ours.mean / self.published.mean - 1
+
+    def row(self, phases: Sequence[str]) -> tuple[str, ...]:
+        """Return it as text: `COLUMNS`."""
+        figure = FIGURES[self.metric]
+        theirs = mine = interval = source = algorithm = NOTHING
+        if self.published:
+            theirs = _with_spread(self.published.mean, self.published.sd, figure.digits)
+            algorithm, source = self.published.algorithm, f"table {self.published.table}"
+        if self.ours:
+            mine = _least(self.ours) + _with_spread(
+                self.ours.mean, self.ours.in_time, figure.digits
+            )
+            if (found := self.ours.interval) is not None:
+                ends = f"{found.low:.{figure.digits}f} to {found.high:.{figure.digits}f}"
+                interval = ends.replace("inf", "\N{INFINITY}")
+        off = NOTHING if self.deviation is None else _signed(self.deviation)
+        phase = phases[self.phase] if figure.is_phased and len(phases) > 1 else NOTHING
+        return (
+            self.cell.id,
+            _title(self.metric),
+            phase,
+            algorithm,
+            theirs,
+            source,
+            self.cell.algorithm,
+            mine,
+            off,
+            interval,
+            str(self.ours.runs if self.ours else 0),
+            str(self.failed),
+            str(self.uncalibrated or NOTHING),
+        )
+
+
+def _title(metric: str) -> str:
+    figure = FIGURES[metric]
+    return f"{figure.title}{f' ({figure.unit})' if figure.unit else ''}"
+
+
+def _signed(share: float) -> str:
+    return f"{share:+.1%}".replace("-", "\N{MINUS SIGN}")
+
+
+def _label(factor: str | float) -> str:
+    return f"{factor:g}" if isinstance(factor, float) else factor
+
+
+def _least(ours: Ours) -> str:
+    return "at least " if ours.is_least else ""
+
+
+def _with_spread(mean: float, sd: float | None, digits: int) -> str:
+    if math.isinf(mean):
+        return "cut off"
+    return f"{mean:.{digits}f}" + ("" if sd is None else f" \N{PLUS-MINUS SIGN} {sd:.{digits}f}")
+
+
+COLUMNS = (
+    "Cell",
+    "Figure",
+    "Phase",
+    "Published for",
+    "Published",
+    "In",
+    "Ours with",
+    "Ours",
+    "Deviation",
+    "95 % interval",
+    "n",
+    "Failed",
+    "Out of calibration",
+)
 
 
 @dataclass(frozen=True)
-class Conclusion:
-    """One conclusion of the paper at one loss: its verdict and the intervals that say so."""
+class AgreementResult:
+    """How near a figure is to the published ones. `median`: of the `measured` deviations, without
+    sign; `misses`: those beyond the bound. It is undecided while figures, or runs of one, are
+    missing of the `published` ones.
+    """
 
-    name: str
-    claim: str
-    loss: str
+    agreement: Agreement
+    published: int
+    measured: int
+    median: float | None
+    misses: tuple[str, ...]
     verdict: Verdict
-    evidence: str
-    runs: int
+
+    def row(self) -> tuple[str, ...]:
+        """Return it as text: `AGREEMENT_COLUMNS`."""
+        bound = f"{self.agreement.at_most:.0%}"
+        found = NOTHING if self.median is None else f"{self.median:.1%}"
+        counts = f"{self.measured} of {self.published}"
+        return (
+            _title(self.agreement.figure),
+            counts,
+            found,
+            bound,
+            self.verdict,
+            ", ".join(self.misses) or NOTHING,
+        )
+
+
+AGREEMENT_COLUMNS = (
+    "Figure",
+    "Published figures measured",
+    "Median deviation",
+    "At most",
+    "Verdict",
+    "Beyond it",
+)
 
 
 @dataclass(frozen=True)
-class Results:
-    """The results of all cells of a campaign."""
+class PaperResults:
+    """All runs of a paper that are done, by cell; `planned`: how many there are to be."""
 
-    cells: Mapping[Cell, CellResult]
-    halves: int
-
-    def of(self, orbit: str, loss: str, kind: str) -> CellResult:
-        """Return a cell's result; an empty one for a cell that is not of the campaign."""
-        cell = Cell(orbit, loss, kind)
-        return self.cells.get(cell, CellResult(cell))
+    paper: Paper
+    runs: Mapping[str, Sequence[Run]]
+    cells: Sequence[Cell]
+    planned: int = 0
 
     @cached_property
-    def pages(self) -> list[FigureComparison]:
-        """Return Table II."""
-        pages = [result for result in self.cells.values() if result.cell.browser]
+    def comparisons(self) -> list[Comparison]:
+        """Return every figure of every cell, those of a phase in each."""
         return [
-            line(result, metric, published_page(result.cell, metric))
-            for metric in PAGE_METRICS
-            for result in pages
+            Comparison(
+                cell,
+                metric,
+                phase,
+                self._theirs(cell, metric, phase),
+                self.figure(cell, metric, phase),
+                sum(run.has_failed(metric) for run in self.counted(cell.id)),
+                sum(run.is_uncalibrated for run in self.runs[cell.id]),
+            )
+            for cell in self.cells
+            for metric in cell.figures
+            for phase in self._phases(metric)
         ]
 
+    def _phases(self, metric: str) -> range:
+        return range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
+
     @cached_property
-    def bulk(self) -> list[FigureComparison]:
-        """Return connection set-up, first byte, and the times to 2 and 10 MB of the bulk transfers."""
-        transfers = [result for result in self.cells.values() if not result.cell.browser]
-        return [
-            line(result, metric, published_bulk(result.cell, metric))
-            for metric in (*TIMINGS, *REACHED)
-            for result in transfers
+    def _published(self) -> list[Published]:
+        return self.paper.published()
+
+    def _theirs(self, cell: Cell, metric: str, phase: int) -> Published | None:
+        asked = (cell.published, metric, phase)
+        rows = (row for row in self._published if (row.algorithm, row.metric, row.phase) == asked)
+        return next((row for row in rows if row.is_of(cell)), None)
+
+    def counted(self, cell: str) -> Sequence[Run]:
+        """Return the runs of a cell that have figures."""
+        runs = self.runs.get(cell, ())
+        if self.paper.leave_out_uncalibrated:
+            return [run for run in runs if not run.is_uncalibrated]
+        return runs
+
+    def figure(self, cell: Cell, metric: str, phase: int) -> Ours | None:
+        """Return a figure over the runs of a cell; None without any.
+
+        A run that failed counts with what it carried, one that did not complete with the time that
+        it had.
+        """
+        runs = self.counted(cell.id)
+        spreads = [run.spread(metric, phase) for run in runs]
+        if (bootstrap := FIGURES[metric].bootstrap) is not None:
+            return values.of_samples([found[0] for found in spreads if found], bootstrap)
+        censored = 0
+        if metric in TIMED:
+            censored = sum(spread is None for spread in spreads)
+            spreads = [
+                spread or (least_s(run.outcome), None)
+                for spread, run in zip(spreads, runs, strict=True)
+            ]
+        scale = self._scale(cell, metric, phase)
+        if scale is None:
+            return None
+        means = [spread[0] * scale for spread in spreads if spread is not None]
+        deviations = [
+            spread[1] * scale for spread in spreads if spread is not None and spread[1] is not None
         ]
+        return values.of_runs(means, deviations, censored)
+
+    def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
+        """Return what makes a figure a percentage of the base cell's;
+
+        None where that was not measured.
+        """
+        if metric not in RELATIVE or cell.base is None:
+            return None if metric in RELATIVE else 1.0
+        every = [run.spread(metric, phase) for run in self.runs.get(cell.base, ())]
+        spreads = [spread for spread in every if spread is not None]
+        if metric in TIMED and len(spreads) < len(every):
+            return None
+        whole = fmean(mean for mean, _ in spreads) if spreads else 0.0
+        return 100 / whole if whole else None
 
     @cached_property
-    def conclusions(self) -> list[Conclusion]:
-        """Judge the paper's four conclusions at GEO, at each loss for which it draws them."""
-        return [judged for judge in (_fcp, _plt, _quic_pep, _tcp_pep) for judged in judge(self)]
+    def grids(self) -> list[Table]:
+        """Return the paper's tables that have cells here."""
+        tables = [self._grid(grid) for grid in self.paper.grids]
+        return [table for table in tables if table.rows]
 
+    def _grid(self, grid: Grid) -> Table:
+        cells = [cell for cell in self.cells if fnmatchcase(cell.id, grid.cells)]
+        row_values = list(dict.fromkeys(cell.factors[grid.rows] for cell in cells))
+        columns: list[tuple[str, str | None]] = [(figure, None) for figure in grid.figures]
+        head = [_title(figure) for figure in grid.figures]
+        if grid.columns is not None:
+            known = dict.fromkeys(_label(cell.factors[grid.columns]) for cell in cells)
+            head = [value for value in grid.only or known if value in known]
+            columns = [(grid.figures[0], value) for value in head]
+        rows = [
+            (_label(row), *(self._in_grid(grid, cells, row, *one) for one in columns))
+            for row in row_values
+        ]
+        return Table((grid.rows, *head), rows, numbers=head, title=grid.title)
 
-# --- reading --------------------------------------------------------------------------------------
+    def _in_grid(
+        self, grid: Grid, cells: Sequence[Cell], row: str | float, metric: str, column: str | None
+    ) -> str:
+        for cell in cells:
+            is_column = grid.columns is None or _label(cell.factors[grid.columns]) == column
+            if cell.factors[grid.rows] == row and is_column:
+                return self._text_in_grid(grid, cell, metric)
+        return NOTHING
 
-
-def read(campaign: Campaign) -> Results:
-    """Read the records of every run that is done."""
-    cells = {
-        cell: CellResult(
-            cell, tuple(run_of(done) for _, done in sorted(campaign.done(cell).items()))
+    def _text_in_grid(self, grid: Grid, cell: Cell, metric: str) -> str:
+        found, theirs = (
+            self.figure(cell, metric, grid.phase),
+            self._theirs(cell, metric, grid.phase),
         )
-        for cell in campaign.cells
-    }
-    return Results(cells, len(campaign.halves()))
+        digits = FIGURES[metric].digits
+        words = NOTHING if found is None else _least(found) + _with_spread(found.mean, None, digits)
+        return (
+            f"{words} ({theirs.mean:.{digits}f})"
+            if grid.published and theirs is not None
+            else words
+        )
 
+    @cached_property
+    def _judge(self) -> Judge:
+        counted = {name: self.counted(name) for name in self.runs}
+        return Judge(self.paper, counted, self.figure)
 
-def run_of(done: Done) -> CampaignRun:
-    """Read the records of one run."""
-    frame = pl.read_parquet(done.folder / "records.parquet")
-    if not frame.filter(pl.col("metric").is_in(CONDITIONS) & (pl.col("status") != "ok")).is_empty():
-        return CampaignRun(done.number, done.exit_status, {}, None)
-    curve = _curve(frame)
-    figures = {
-        metric: figure for metric in (*PAGE_METRICS, *TIMINGS) if (figure := _figure(frame, metric))
-    }
-    if curve:
-        figures |= {metric: _reached(curve, size) for metric, size in REACHED.items()}
-    return CampaignRun(done.number, done.exit_status, figures, curve)
+    @cached_property
+    def judgements(self) -> list[Judgement]:
+        """Judge the paper's conclusions."""
+        return [self._judge.judge(conclusion) for conclusion in self.paper.conclusions]
 
+    @cached_property
+    def agreements(self) -> list[AgreementResult]:
+        """Judge how near the figures are to the published ones."""
+        return [self._agreement(agreement) for agreement in self.paper.agreements]
 
-def _figure(frame: pl.DataFrame, metric: str) -> tuple[str, float | None] | None:
-    """Return the first sample of a metric: a run measures each once.
+    def _agreement(self, agreement: Agreement) -> AgreementResult:
+        metric = agreement.figure
+        cells = [cell for cell in self.paper.cells if metric in cell.figures]
+        published = [
+            cell.id
+            for cell in cells
+            for phase in self._phases(metric)
+            if self._theirs(cell, metric, phase)
+        ]
+        found = [
+            (c, c.deviation)
+            for c in self.comparisons
+            if c.metric == metric and c.deviation is not None
+        ]
+        misses = tuple(
+            _miss(c, off, self.paper) for c, off in found if abs(off) > agreement.at_most
+        )
+        middle = median(abs(deviation) for _, deviation in found) if found else None
+        verdict: Verdict = "not measured"
+        if middle is not None:
+            is_whole = len(found) == len(published) and not any(map(self._judge.lacking, published))
+            verdict = VERDICT[middle <= agreement.at_most if is_whole else None]
+        return AgreementResult(agreement, len(published), len(found), middle, misses, verdict)
 
-    Summaries over loads are left out.
-    """
-    rows = frame.filter((pl.col("metric") == metric) & pl.col("t_s").is_null())
-    for row in rows.iter_rows(named=True):
-        if "stat" not in json.loads(row["labels"]):
-            return row["status"], row["value"]
-    return None
-
-
-def _curve(frame: pl.DataFrame) -> Curve | None:
-    """Return the bytes received over time; None when the transfer did not come to its end.
-
-    TCP's time runs from iperf3's start of the transfer, QUIC's from the start of the interval with
-    the first byte.
-    """
-    rows = frame.filter(pl.col("metric") == "goodput_bps")
-    whole = rows.filter(pl.col("t_s").is_null())
-    if whole.is_empty() or (whole["status"] != "ok").any():
-        return None
-    series = rows.filter(pl.col("t_s").is_not_null() & pl.col("value").is_not_null()).sort("t_s")
-    points = list(zip(series["t_s"].to_list(), series["value"].to_list(), strict=True))
-    if points and '"satlab_satperf"' in series["labels"][0]:
-        points = list(itertools.dropwhile(lambda point: point[1] == 0, points))
-    return cumulate(points) if points else None
-
-
-def cumulate(points: Sequence[tuple[float, float]]) -> Curve:
-    """Turn (end of interval in s, mean rate in bit/s) into bytes by steps of 0.1 s; the first
-    interval is a step long.
-
-    Within an interval bytes are taken to arrive evenly; after the last one no more do.
-    """
-    ends, totals = [0.0], [0.0]
-    before = points[0][0] - STEP_S
-    origin = before
-    for end, rate in points:
-        totals.append(totals[-1] + rate * max(end - before, 0.0) / 8)
-        ends.append(end - origin)
-        before = end
-    curve, index = [], 0
-    for step in range(1, STEPS + 1):
-        now = step * STEP_S
-        while index < len(ends) - 2 and ends[index + 1] < now:
-            index += 1
-        span = ends[index + 1] - ends[index]
-        share = min(max((now - ends[index]) / span, 0.0), 1.0) if span > 0 else 1.0
-        curve.append(totals[index] + share * (totals[index + 1] - totals[index]))
-    return tuple(curve)
-
-
-def _reached(curve: Curve, size: int) -> tuple[str, float | None]:
-    """Return when so many bytes had come, to the step; censored when they had not by the end."""
-    step = next((number for number, total in enumerate(curve, start=1) if total >= size), None)
-    return ("censored", None) if step is None else ("ok", round(step * STEP_S, 3))
-
-
-# --- comparison with the paper --------------------------------------------------------------------
-
-
-@cache
-def _table(path: Path, column: str) -> Mapping[tuple[str, float, str, str], float]:
-    with path.open(newline="") as file:
+    def document(self) -> dict[str, object]:
+        """Return all figures as schemas/paper-results.schema.json says."""
+        deviations: dict[str, list[float]] = {}
+        for one in self.comparisons:
+            if one.deviation is not None:
+                deviations.setdefault(one.metric, []).append(abs(one.deviation))
         return {
-            (row["orbit"], float(row["loss_ratio"]), _kind(row), row["metric"]): float(row[column])
-            for row in csv.DictReader(file)
+            "schema": "satlab/paper-results/1",
+            "paper": self.paper.name,
+            "clock": self.paper.clock,
+            "out_of_calibration": sum(
+                run.is_uncalibrated for runs in self.runs.values() for run in runs
+            ),
+            "figures": [
+                {
+                    "cell": c.cell.id,
+                    "metric": c.metric,
+                    "phase": self.paper.phases[c.phase] if FIGURES[c.metric].is_phased else None,
+                    "published": c.published.mean if c.published else None,
+                    "ours": _finite(c.ours.mean) if c.ours else None,
+                    "sd_in_time": round(c.ours.in_time, 4)
+                    if c.ours and c.ours.in_time is not None
+                    else None,
+                    "sd_between_runs": round(c.ours.between, 4)
+                    if c.ours and c.ours.between is not None
+                    else None,
+                    "interval": _limits(c.ours),
+                    "runs": c.ours.runs if c.ours else 0,
+                    "failed": c.failed,
+                    "censored": c.ours.censored if c.ours else 0,
+                    "uncalibrated": c.uncalibrated,
+                    "deviation": round(c.deviation, 5) if c.deviation is not None else None,
+                }
+                for c in self.comparisons
+            ],
+            "median_deviation": {m: round(median(d), 5) for m, d in deviations.items()},
+            "agreements": [
+                {
+                    "metric": a.agreement.figure,
+                    "published": a.published,
+                    "measured": a.measured,
+                    "median_deviation": None if a.median is None else round(a.median, 5),
+                    "at_most": a.agreement.at_most,
+                    "verdict": a.verdict,
+                    "misses": list(a.misses),
+                }
+                for a in self.agreements
+            ],
+            "conclusions": [
+                {"id": j.conclusion.id, "verdict": j.verdict, "evidence": list(j.evidence)}
+                for j in self.judgements
+            ],
         }
 
 
-def _kind(row: Mapping[str, str]) -> str:
-    return row["protocol"] + ("-pep" if row["pep"] == "yes" else "")
+def _limits(ours: Ours | None) -> list[float | None] | None:
+    found = ours.interval if ours else None
+    return None if found is None else [_finite(found.low), _finite(found.high)]
 
 
-def published_page(cell: Cell, metric: str) -> float | None:
-    """Return Table II's median, ms."""
-    return _published(TABLE_II, "median_ms", cell, metric)
+def _finite(value: float) -> float | None:
+    """Return a value as JSON has it: null where it is infinite."""
+    return None if math.isinf(value) else round(value, 4)
 
 
-def published_bulk(cell: Cell, metric: str) -> float | None:
-    """Return the bulk transfers of the paper's dataset, s."""
-    return _published(BULK, "time_s", cell, metric)
-
-
-def _published(file: Path, column: str, cell: Cell, metric: str) -> float | None:
-    """Return the figure of a cell: the paper measured over OpenSAND, so with its defects or not it
-    is the same.
-    """
-    return _table(file, column).get(
-        (cell.orbit, cell.loss_ratio, cell.kind.removesuffix(DEFECTS), metric)
+def _miss(one: Comparison, deviation: float, paper: Paper) -> str:
+    """Return a figure that is further from the published one than the bound, as text."""
+    phase = (
+        f", {paper.phases[one.phase]}"
+        if FIGURES[one.metric].is_phased and len(paper.phases) > 1
+        else ""
     )
+    return f"{one.cell.id}{phase} {_signed(deviation)}"
 
 
-def line(result: CellResult, metric: str, published: float | None) -> FigureComparison:
-    """Return one figure with its interval."""
-    samples = result.samples(metric)
-    ordered = samples.ordered
-    middle = statistics.median(ordered) if ordered else None
-    interval = statistics.interval(ordered, statistics.median) if ordered else None
-    if middle == float("inf"):
-        middle = None
-    return FigureComparison(
-        result.cell,
-        metric,
-        published,
-        middle,
-        interval,
-        samples.n,
-        samples.censored,
-        samples.failed,
-        result.uncalibrated,
-    )
-
-
-def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """Average curves step by step, as the paper does."""
-    return tuple(fmean(values) for values in zip(*curves, strict=True))
-
-
-# --- the four conclusions -------------------------------------------------------------------------
-
-FAR = "geo"
-
-
-def _fcp(results: Results) -> Iterator[Conclusion]:
-    for loss in ("0", "0.01", "0.1", "1"):
-        yield _order(
-            results, loss, "First Contentful Paint", "first_contentful_paint_ms", ("h3", "h1")
-        )
-
-
-def _plt(results: Results) -> Iterator[Conclusion]:
-    for loss in ("0", "0.01", "0.1"):  # at 1 % the paper's own h3 is slower than its h1
-        yield _order(results, loss, "Page Load Time", "page_load_time_ms", ("h3-pep", "h3", "h1"))
-
-
-def _quic_pep(results: Results) -> Iterator[Conclusion]:
-    for loss in ("0", "0.01", "0.1", "1"):
-        yield _ahead(results, loss, "quic")
-
-
-def _tcp_pep(results: Results) -> Iterator[Conclusion]:
-    for loss in (
-        "0",
-        "0.01",
-        "0.1",
-    ):  # at 1 % the paper names its TCP figures of the first second an artefact
-        yield _ahead(results, loss, "tcp")
-
-
-def _order(results: Results, loss: str, name: str, metric: str, kinds: Sequence[str]) -> Conclusion:
-    """Judge whether medians rise in the order of the kinds, pair by pair."""
-    verdicts: list[Verdict] = []
-    evidence, runs = [], []
-    for first, second in itertools.pairwise(kinds):
-        a, b = (results.of(FAR, loss, kind).samples(metric).ordered for kind in (first, second))
-        runs.append(min(len(a), len(b)))
-        if not runs[-1]:
-            verdicts.append("not measured")
-            continue
-        interval = statistics.interval_of_two(a, b, statistics.median_difference)
-        verdicts.append(statistics.is_below(interval, runs[-1]))
-        ends = f"{interval.low:+,.0f} to {interval.high:+,.0f} ms".replace("inf", "\N{INFINITY}")
-        evidence.append(f"{first} less {second}: {ends}")
-    claim = f"{name}: {' < '.join(kinds)}"
-    return Conclusion(
-        name, claim, loss, statistics.all_of(verdicts), "; ".join(evidence), min(runs)
-    )
-
-
-def _ahead(results: Results, loss: str, kind: str) -> Conclusion:
-    """Judge whether a kind with PEP has received more than its twin after 5 s; means, as in the
-    paper's figure 2.
-    """
-    pep, plain = (results.of(FAR, loss, name).early_bytes for name in (f"{kind}-pep", kind))
-    runs, name = min(len(pep), len(plain)), f"{kind.upper()} PEP"
-    claim = f"{kind}-pep has received more than {kind} after {EARLY_S:g} s"
-    if not runs:
-        return Conclusion(name, claim, loss, "not measured", "", 0)
-    interval = statistics.interval_of_two(plain, pep, statistics.mean_ratio)
-    turned = Interval(*(1 / end if end else float("inf") for end in (interval.high, interval.low)))
-    verdict = statistics.is_below(interval, runs, 1.0)
-    return Conclusion(
-        name, claim, loss, verdict, f"ratio {turned.low:.2f} to {turned.high:.2f}", runs
-    )
-
-
-# --- as data --------------------------------------------------------------------------------------
-
-
-def rows(lines: Iterable[FigureComparison]) -> Iterator[dict[str, Any]]:
-    """Yield lines as JSON-ready objects; an infinite end of an interval is null."""
-    for one in lines:
-        ends = (one.interval.low, one.interval.high) if one.interval else (None, None)
-        low, high = (None if end is None or end == float("inf") else round(end, 3) for end in ends)
-        yield {
-            "orbit": one.cell.orbit,
-            "loss_percent": float(one.cell.loss),
-            "type": one.cell.kind,
-            "metric": one.metric,
-            "published": one.published,
-            "median": None if one.median is None else round(one.median, 3),
-            "low": low,
-            "high": high,
-            "n": one.n,
-            "censored_count": one.censored,
-            "failed_count": one.failed,
-            "uncalibrated_count": one.uncalibrated,
-            "deviation_ratio": None if one.deviation is None else round(one.deviation, 4),
-        }
+def write(results: PaperResults, folder: Path) -> Path:
+    """Write results.json and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    write_atomically(path, json.dumps(results.document(), indent=1) + "\n")
+    return path

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
-import threading
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,26 +9,13 @@ import jsonschema
 import pytest
 import yaml
 
-from satlab.common import needs, paths
-from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError, ExitStatus, HostError
-from satlab.flows import real_clock
-from satlab.flows.known_rates import KnownRates
-from satlab.flows.real_clock import RealRun
-from satlab.papers import (
-    engine,
-    flow_campaign,
-    flow_figures,
-    flow_page,
-    flow_request,
-    flow_results,
-    paper,
-)
-from satlab.papers.flow_campaign import FlowCampaign
-from satlab.papers.flow_judgement import Judgement
-from satlab.papers.flow_results import FlowResults
-from satlab.run.link_probe import Probe
-from satlab.run.quiet_host import Patience
+from satlab.common import paths
+from satlab.common.errors import ConfigError
+from satlab.papers import figures, flow_request, page, paper
+from satlab.papers import outcome as outcomes
+from satlab.papers.judgement import Judgement
+from satlab.papers.outcome import Run
+from satlab.papers.results import PaperResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
 PAPERS = [name for name, clocks in paper.CLOCKS.items() if "virtual" in clocks]
@@ -70,26 +56,18 @@ def outcome(
     return {"request": request, "flows": [found for _ in request["flows"]]}
 
 
-@pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
-    """Put a function in satvirtual's place; return what it was asked."""
-
-    def prepare(**figures: Any) -> list[Path]:
-        asked: list[Path] = []
-
-        def satvirtual(request: Path) -> str:
-            asked.append(request)
-            return json.dumps(outcome(json.loads(request.read_text()), **figures))
-
-        monkeypatch.setattr(flow_campaign, "_satvirtual", satvirtual)
-        return asked
-
-    return prepare
-
-
-def campaign(folder: Path, cells: list[str], runs: int = 1) -> FlowCampaign:
-    about = paper.load("seed-003")
-    return flow_campaign.begin(folder, about, about.select(cells, quick=False), runs)
+def simulated(name: str, cells: list[str], runs: int = 1, **given: Any) -> PaperResults:
+    """Return the results of runs of which satvirtual would say this."""
+    about = paper.load(name)
+    chosen = about.select(cells, quick=False)
+    done = {
+        cell.id: [
+            outcomes.of_flows(n, outcome(flow_request.request(about, cell, n), **given))
+            for n in range(1, runs + 1)
+        ]
+        for cell in chosen
+    }
+    return PaperResults(about, done, chosen, len(chosen) * runs)
 
 
 def test_seed_003_is_that_of_the_paper() -> None:
@@ -190,9 +168,9 @@ def test_an_entry_has_a_cell_for_each_combination() -> None:
 
 def test_acknowledgements_limit_the_goodput_as_the_thesis_measured() -> None:
     # Table 6.5: 66.70 and 27.88 % at 0.5 and 0.2 Mbit/s.
-    assert flow_figures.ack_limited(0.5, 94, 966) == pytest.approx(0.667, abs=0.03)
-    assert flow_figures.ack_limited(0.2, 94, 966) == pytest.approx(0.2788, abs=0.01)
-    assert flow_figures.ack_limited(20, 94, 966) == 1
+    assert figures.ack_limited(0.5, 94, 966) == pytest.approx(0.667, abs=0.03)
+    assert figures.ack_limited(0.2, 94, 966) == pytest.approx(0.2788, abs=0.01)
+    assert figures.ack_limited(20, 94, 966) == 1
 
 
 def test_the_formula_of_our_acknowledgements_counts_headers() -> None:
@@ -205,70 +183,42 @@ def test_the_formula_of_our_acknowledgements_counts_headers() -> None:
         "flows": [{}],
         "link": [{"name": "return", "out_packets": 100, "out_bytes": 8300}],
     }
-    spread = flow_figures.FIGURES["own_formula_percent"].read(outcome, 0)
+    spread = figures.FIGURES["own_formula_percent"].read(outcome, 0)
     assert spread is not None
     # 97 bytes of Ethernet each, 966 a second: table 6.5 has 66.7 %.
     assert spread[0] == pytest.approx(66.7, abs=0.05)
 
 
-def test_a_conclusion_without_a_stack_is_undecided(
-    tmp_path: Path, simulated: Callable[..., list[Path]]
-) -> None:
-    simulated()
-    about = paper.load("seed-000")
-    done = flow_campaign.begin(tmp_path, about, about.select(["a1/sat/1/*/bbr3"], quick=False), 1)
-    done.go(ProgressLog(), threading.Event())
-    judged = {j.conclusion.id: j for j in flow_results.read(done).judgements}
+@pytest.mark.promise("P90")
+def test_a_conclusion_without_a_stack_is_undecided() -> None:
+    found = simulated("seed-000", ["a1/sat/1/*/bbr3"])
+    judged = {j.conclusion.id: j for j in found.judgements}
     assert judged["A1.3"].verdict == "undecided"
     assert "a1/sat/1/1/bbr3: Goodput 9.50 Mbit/s, n = 1" in judged["A1.3"].evidence
     assert judged["A1.2"].verdict == "not measured"
 
 
-def test_a_campaign_is_resumed_where_it_was_left(
-    tmp_path: Path, simulated: Callable[..., list[Path]]
-) -> None:
-    asked = simulated()
-    first = campaign(tmp_path, [RENO, BBR])
-    first.save()
-    assert first.go(ProgressLog(), threading.Event())
-    assert len(asked) == 2
-    (first.run_folder(first.cells[0], 1) / "outcome.json").write_text("{")  # killed in the middle
-    again = flow_campaign.resume(tmp_path, paper.load("seed-003"), None, 2)
-    assert [(cell.id, number) for cell, number in again.todo()] == [(RENO, 1), (RENO, 2), (BBR, 2)]
-    assert again.go(ProgressLog(), threading.Event())
-    assert not again.todo()
-    stopped = threading.Event()
-    stopped.set()
-    more = flow_campaign.resume(tmp_path, paper.load("seed-003"), None, 3)
-    assert not more.go(ProgressLog(), stopped)
-    assert len(more.todo()) == 2
-
-
-def test_figures_stand_next_to_the_published_ones(
-    tmp_path: Path, simulated: Callable[..., list[Path]]
-) -> None:
-    simulated(reno=9.65, bbr=9.3)
-    done = campaign(tmp_path, [RENO, BBR], 2)
-    done.go(ProgressLog(), threading.Event())
-    results = flow_results.read(done)
+@pytest.mark.promise("P91")
+def test_figures_stand_next_to_the_published_ones(tmp_path: Path) -> None:
+    found = simulated("seed-003", [RENO, BBR], 2, reno=9.65, bbr=9.3)
     line = next(
         c
-        for c in results.comparisons
+        for c in found.comparisons
         if c.cell.id == RENO and c.metric == "goodput_mbps" and c.phase == 0
     )
     assert line.deviation == pytest.approx(0.0)
-    document = results.document()
+    document = found.document()
     jsonschema.validate(document, schema("paper-results"))
     verdicts = {c["id"]: c["verdict"] for c in document["conclusions"]}  # type: ignore[attr-defined]
     # 0.35 Mbit/s apart: more than the 3 % of the paper. Other cells were not run.
     assert verdicts["equal-at-one-bdp"] == "does not hold"
     assert verdicts["survives"] == "holds"
     assert verdicts["codel"] == "not measured"
-    page = flow_page.write(done, results, tmp_path / "report" / "index.html").read_text()
+    shown = page.write(tmp_path, found, tmp_path / "report" / "index.html").read_text()
     for words in ("test4/newreno", "working area", "does not hold", "9.65", "size of a datagram"):
-        assert words in page, words
-    assert '<th scope="col" class="n">Ours</th><th scope="col" class="n">Deviation</th>' in page
-    assert "Out of calibration" not in page, "a column without a value is left out"
+        assert words in shown, words
+    assert '<th scope="col" class="n">Ours</th><th scope="col" class="n">Deviation</th>' in shown
+    assert "Out of calibration" not in shown, "a column without a value is left out"
 
 
 def outcome_of(*lives_s: float | None) -> dict[str, Any]:
@@ -290,24 +240,24 @@ def outcome_of(*lives_s: float | None) -> dict[str, Any]:
 def test_percentiles_are_of_the_loads_and_what_is_incomplete_is_slowest() -> None:
     forty = outcome_of(*[float(n) for n in range(1, 41)])
     found = [
-        flow_figures.FIGURES[f"complete_p{percent:02}_s"].read(forty, 0)
+        figures.FIGURES[f"complete_p{percent:02}_s"].read(forty, 0)
         for percent in (5, 25, 50, 75, 95)
     ]
     assert found == [(2.0, None), (10.0, None), (20.0, None), (30.0, None), (38.0, None)]
     some = outcome_of(None, 3.0, 2.0, None)
-    assert flow_figures.FIGURES["complete_p50_s"].read(some, 0) == (3.0, None)
-    assert flow_figures.FIGURES["complete_p75_s"].read(some, 0) is None
+    assert figures.FIGURES["complete_p50_s"].read(some, 0) == (3.0, None)
+    assert figures.FIGURES["complete_p75_s"].read(some, 0) is None
 
 
-def judged(seconds: Callable[[str], float | None]) -> FlowResults:
+def judged(seconds: Callable[[str], float | None]) -> PaperResults:
     """Return the results of seed-004's cells with times to complete, as if the runs had been done."""
     about = paper.load("seed-004")
     cells = about.select(["table3/*", "why/*"], quick=False)
     runs = {
-        cell.id: [flow_campaign.Run(n, outcome_of(seconds(cell.id))) for n in (1, 2)]
+        cell.id: [outcomes.of_flows(n, outcome_of(seconds(cell.id))) for n in (1, 2)]
         for cell in cells
     }
-    return FlowResults(about, runs, cells)
+    return PaperResults(about, runs, cells)
 
 
 def test_preset_d_is_judged_and_a_transfer_that_did_not_end_exceeds_its_bound() -> None:
@@ -337,8 +287,11 @@ def test_a_cell_of_which_every_run_failed_leaves_a_conclusion_undecided(
 ) -> None:
     results = judged(lambda _: 99.0)
     cells = [cell for cell in results.runs if cell.startswith("table3/d/")]
-    for run in (run for cell in cells for run in results.runs[cell][:failed]):
-        run.outcome["flows"][0]["status"] = "failed"
+    for cell in cells:
+        for run in results.runs[cell][:failed]:
+            run.outcome["flows"][0]["status"] = "failed"
+        again = [outcomes.of_flows(run.number, run.outcome) for run in results.runs[cell]]
+        results.runs[cell][:] = again  # type: ignore[index]
     judgement = next(one for one in results.judgements if one.conclusion.id == "preset-d")
     assert judgement.verdict == verdict
     assert all(f"{failed} of 2 runs of table3/d/" in text for text in judgement.evidence)
@@ -385,15 +338,10 @@ def test_a_table_of_what_is_not_there_is_refused(
         paper.load("seed-004")
 
 
-def test_a_connection_that_died_is_counted(
-    tmp_path: Path, simulated: Callable[..., list[Path]]
-) -> None:
-    simulated(status="failed")
-    done = campaign(tmp_path, [RENO])
-    done.go(ProgressLog(), threading.Event())
-    results = flow_results.read(done)
-    assert {c.failed for c in results.comparisons} == {1}
-    assert {j.conclusion.id: j.verdict for j in results.judgements}["survives"] == "does not hold"
+def test_a_connection_that_died_is_counted() -> None:
+    found = simulated("seed-003", [RENO], status="failed")
+    assert {c.failed for c in found.comparisons} == {1}
+    assert {j.conclusion.id: j.verdict for j in found.judgements}["survives"] == "does not hold"
 
 
 def test_a_paper_with_faults_is_refused_whole(
@@ -414,31 +362,6 @@ def test_a_paper_with_faults_is_refused_whole(
         assert words in str(caught.value)
 
 
-def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="virtual runs alone"):
-        engine.prepare(engine.Request("seed-004", clock="real"), dry_run=True)
-    with pytest.raises(ConfigError, match="no such cell") as refused:
-        engine.prepare(engine.Request("seed-003", cells=["test9/*"]), dry_run=True)
-    assert str(refused.value.hint).startswith("test4/*, test3/*, ")
-    with pytest.raises(ConfigError, match="--rate-once"):
-        engine.prepare(engine.Request("seed-002", rate_once=True), dry_run=True)
-    with pytest.raises(ConfigError, match="--quick"):
-        engine.prepare(engine.Request("seed-002", quick=True), dry_run=True)
-    with pytest.raises(ConfigError, match="holds no campaign"):
-        engine.prepare(engine.Request("seed-003", resume=tmp_path), dry_run=True)
-
-
-def test_the_plan_names_every_cell(tmp_path: Path) -> None:
-    work = engine.prepare(engine.Request("seed-003", quick=True, out=tmp_path), dry_run=True)
-    plan = json.loads(work.plan())
-    assert (set(plan["runs"].values()), plan["runs_left"], plan["labs"]) == (
-        {1},
-        len(plan["cells"]),
-        0,
-    )
-    assert not list(tmp_path.iterdir()), "a dry run touches nothing"
-
-
 def test_the_real_clock_has_the_stack_of_the_paper() -> None:
     about = paper.load("seed-003", "real")
     assert about.clock == "real"
@@ -453,134 +376,16 @@ def test_the_real_clock_has_the_stack_of_the_paper() -> None:
     jsonschema.validate(flow, {"$ref": "#/$defs/Flow", "$defs": definitions})
 
 
-def test_a_campaign_on_the_real_clock_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[Path] = []
-
-    def run(
-        file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None
-    ) -> RealRun:
-        assert rates is not None and (rates.find("wire") is None) == (len(asked) in (0, 1))
-        rates.keep("wire", Probe(None, 1.0, 1, 0, 0, {}))
-        asked.append(file)
-        found = outcome(json.loads(file.read_text())) | {
-            "calibration": ["rtt_ms"] if len(asked) == 1 else []
-        }
-        (folder / "outcome.json").write_text(json.dumps(found))
-        return RealRun(found, ExitStatus.UNCALIBRATED if found["calibration"] else ExitStatus.OK)
-
-    monkeypatch.setattr(real_clock, "run", run)
-    about = paper.load("seed-003", "real")
-    begun = flow_campaign.begin(tmp_path, about, about.select(["test4/*"], quick=False), 1)
-    begun.save()
-    # The first run is out of calibration, and repeated once.
-    assert begun.go(ProgressLog(), threading.Event(), Patience(retries=1), KnownRates())
-    assert len(asked) == 3
-    lines = [line for line in capsys.readouterr().err.splitlines() if " left" in line]
-    assert ["; repeated: rtt_ms)" in line for line in lines] == [True, False]
-    assert not begun.todo()
-    assert flow_campaign.clock_of(tmp_path) == "real"
-    more = flow_campaign.resume(tmp_path, about, None, 2)
-    assert [number for _, number in more.todo()] == [2, 2]
-    with pytest.raises(ConfigError, match="on the real clock"):
-        flow_campaign.resume(tmp_path, paper.load("seed-003"), None, 2)
-    found = flow_results.read(more).document()
-    assert (found["clock"], found["out_of_calibration"]) == ("real", 0)
-    jsonschema.validate(found, schema("paper-results"))
-
-
-def test_labs_run_side_by_side_unless_they_set_hystart_differently(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running, seen, change = list[bool | None](), list[list[bool | None]](), threading.Condition()
-
-    def run(
-        file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None
-    ) -> RealRun:
-        request = json.loads(file.read_text())
-        hystart = request.get("tcp_hystart")
-        with change:
-            running.append(hystart)
-            seen.append(list(running))
-            change.notify_all()
-            change.wait_for(lambda: len(seen) > 1, 20)
-            running.remove(hystart)
-        found = outcome(request) | {"calibration": []}
-        (folder / "outcome.json").write_text(json.dumps(found))
-        return RealRun(found, ExitStatus.OK)
-
-    monkeypatch.setattr(real_clock, "run", run)
-    about = paper.load("seed-001", "real")
-    cells = about.select(
-        ["ideal/1/none/cubic", "ideal/1/hystart/cubic", "ideal/1/none/bbr"], quick=False
-    )
-    begun = flow_campaign.begin(tmp_path, about, cells, 2)
-    assert begun.go(ProgressLog(quiet=True), threading.Event(), Patience(wait_quiet_s=0.0), None, 2)
-    assert len(seen) == 6 and not begun.todo()
-    assert max(map(len, seen)) == 2
-    assert all(len(set(at_once) - {None}) <= 1 for at_once in seen), seen
-
-
-def test_a_lab_that_breaks_once_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Path] = []
-
-    def run(
-        file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None
-    ) -> RealRun:
-        asked.append(folder)
-        if len(asked) == 1:
-            raise HostError("the lab broke")
-        found = outcome(json.loads(file.read_text())) | {"calibration": []}
-        (folder / "outcome.json").write_text(json.dumps(found))
-        return RealRun(found, ExitStatus.OK)
-
-    monkeypatch.setattr(real_clock, "run", run)
-    about = paper.load("seed-003", "real")
-    begun = flow_campaign.begin(tmp_path, about, about.select(["test4/*"], quick=False), 2)
-    assert begun.go(ProgressLog(quiet=True), threading.Event())
-    assert len(asked) == 5 and asked[0] == asked[1] and not begun.todo()
-
-
-def test_what_breaks_a_lab_twice_ends_the_campaign_and_others_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(
-        file: Path, folder: Path, log: ProgressLog, stop: threading.Event, rates: KnownRates | None
-    ) -> RealRun:
-        if "bbr2" in str(folder):
-            raise HostError("the lab broke", "repair it")
-        assert stop.wait(20), "the other one is stopped"
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(real_clock, "run", run)
-    for need in ("ensure", "root"):
-        monkeypatch.setattr(needs, need, lambda *words: None)
-    request = engine.Request(
-        "seed-003", "real", cells=["test4/*"], runs=3, out=tmp_path, parallel="2"
-    )
-    work = engine.FlowWork(request)
-    with pytest.raises(HostError, match="the lab broke") as caught:
-        work.execute(threading.Event())
-    assert len(work.campaign.todo()) == 6
-    assert (
-        caught.value.hint
-        == f"repair it; then: satlab reproduce seed-003 --resume {work.campaign.folder}"
-    )
-
-
 def by_number(
     name: str, cells: list[str], value: Callable[[str, int], float | None], runs: int
-) -> FlowResults:
+) -> PaperResults:
     """Return the results of made-up runs on the real clock: downloads of so many seconds, or a flow
     of such a rate.
     """
     about = paper.load(name, "real")
     chosen = about.select(cells, quick=False)
 
-    def run(cell: paper.Cell, number: int) -> flow_campaign.Run:
+    def run(cell: paper.Cell, number: int) -> Run:
         found = value(cell.id, number)
         if "complete_s" in cell.figures:
             made = outcome_of(*[found] * cell.flows[0].count)
@@ -589,19 +394,21 @@ def by_number(
             made = outcome(
                 flow_request.request(about, cell, number), reno=found or 0.0, bbr=found or 0.0
             )
-        return flow_campaign.Run(number, made | {"calibration": ["rtt_ms"] if number == 1 else []})
+        off = ["rtt_ms"] if number == 1 else []
+        return outcomes.of_flows(number, made | {"calibration": off})
 
-    return FlowResults(about, {c.id: [run(c, n + 1) for n in range(runs)] for c in chosen}, chosen)
+    return PaperResults(about, {c.id: [run(c, n + 1) for n in range(runs)] for c in chosen}, chosen)
 
 
-def verdicts_of(results: FlowResults) -> dict[str, str]:
+def verdicts_of(results: PaperResults) -> dict[str, str]:
     document = results.document()
     jsonschema.validate(document, schema("paper-results"))
     return {c["id"]: c["verdict"] for c in document["conclusions"]}  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("P90")
 def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
-    def rates(spread: float, difference: float, runs: int) -> FlowResults:
+    def rates(spread: float, difference: float, runs: int) -> PaperResults:
         def rate(cell: str, number: int) -> float:
             return 9.0 + spread * (number - 3) + (difference if cell.endswith("bbr2") else 0.0)
 
@@ -625,20 +432,18 @@ def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
     assert (first["runs"], first["uncalibrated"], first["interval"]) == (5, 1, [8.0185, 9.9815])
 
 
+@pytest.mark.promise("P91")
 def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
     rows = [row for row in paper.load("seed-003").published() if row.metric == "goodput_mbps"]
     published = {(row.cell, row.algorithm, row.phase): row.mean for row in rows}
 
     def agreement(factor: float, cells: list[str]) -> tuple[str, list[str]]:
-        about = paper.load("seed-003", "real")
         results = by_number("seed-003", cells, lambda cell, _: factor * goodput[cell], 5)
         found = results.document()["agreements"][0]  # type: ignore[index]
         assert (found["metric"], found["published"]) == ("goodput_mbps", 16)
-        done = flow_campaign.begin(tmp_path, about, results.cells)
-        page = flow_page.write(done, results, tmp_path / "index.html").read_text()
-        assert (
-            "Agreement with the published figures" in page and f">{found['verdict']}</td>" in page
-        )
+        shown = page.write(tmp_path, results, tmp_path / "index.html").read_text()
+        assert "Agreement with the published figures" in shown
+        assert f">{found['verdict']}</td>" in shown
         return found["verdict"], found["misses"]
 
     cells = [cell for cell in paper.load("seed-003", "real").cells if cell.published]
@@ -695,28 +500,6 @@ def test_the_tables_of_seed_001_have_ours_next_to_the_paper_s() -> None:
     assert verdicts_of(slow)["open-question"] == "does not hold"
     both = by_number("seed-001", ["dvb-wifi/1/*/bbr2"], lambda *_: None, 5)
     assert verdicts_of(both)["open-question"] == "undecided"
-
-
-def test_a_campaign_has_the_runs_of_the_file_unless_a_number_is_asked_for(tmp_path: Path) -> None:
-    about = paper.load("seed-001", "real")
-    cells = about.select(["dvb/1/s10/cubic", "dvb/1/s5/cubic"], quick=False)
-    planned = flow_campaign.begin(tmp_path, about, cells)
-    assert [(cell.factors["code"], number) for cell, number in planned.todo()] == [
-        ("s10", 1),
-        ("s5", 1),
-        ("s5", 2),
-        ("s5", 3),
-        ("s5", 4),
-        ("s5", 5),
-    ]
-    assert len(flow_campaign.begin(tmp_path, about, cells, 2).todo()) == 4
-    plan = json.loads(
-        engine.prepare(
-            engine.Request("seed-001", "real", cells=["dvb/1/*/cubic"]), dry_run=True
-        ).plan()
-    )
-    assert (plan["labs"], plan["left"][0]["cell"]) == (12, "dvb/1/none/cubic")
-    assert plan["estimate_s"] == round(405.91 + 291.02 + 5 * (31.11 + 24.67) + 12 * paper.LAB_S)
 
 
 def test_a_download_is_expected_to_take_its_published_time() -> None:

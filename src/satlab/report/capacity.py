@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from satlab.link import modcods
-from satlab.report.figures import Points
+from satlab.report.page import Points
 
 
 def over_time(modcod_ids: Points, forward: Mapping[str, Any]) -> Points:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run folders to one HTML file that needs nothing else: no network, no second file, no inline
-script without a hash.
+"""Pages as one HTML file that needs nothing else: no network, no second file, no inline script
+without a hash.
 """
 
 import base64
 import gzip
 import hashlib
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
@@ -16,88 +15,54 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-import collect
 from satlab.common import escape
-from satlab.common.errors import ConfigError
+from satlab.common.files import write_atomically
 from satlab.common.paths import ROOT
-from satlab.report import published, shares, view
-from satlab.report.figures import Figure
-from satlab.report.view import View
+from satlab.report import plotly
+from satlab.report.page import Page
 
 STATIC = Path(__file__).parent / "static"
 PLOTLY = "plotly/package_data/plotly.min.js"
 """All of Plotly's library, below site-packages: the one file of the Python package that is used."""
 BUNDLE = ROOT / ".satlab/plots/node_modules/plotly.js-cartesian-dist-min/plotly-cartesian.min.js"
-"""Plotly's library with the kinds of plots that reports have (`smaller_plots` of the launcher)."""
+"""Plotly's library with the kinds of plots that reports have (`plots` of common/install.py)."""
 
 
-def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) -> Path:
-    """Write the report of runs (folder: what was collected of it) to `out_html`, atomically, and
-    return that path.
-
-    Raw files that have changed since their run are named at the top. The same runs result in the
-    same bytes.
-
-    Raises:
-        ConfigError: a folder holds no run, or there is none.
-    """
-    if not runs:
-        raise ConfigError("a report needs at least one run folder")
-    try:
-        content = [view.read_run(folder, run) for folder, run in runs.items()]
-    except collect.RunFolderError as error:
-        raise ConfigError(
-            str(error), hint="a run folder holds manifest.json, plan.json and raw/"
-        ) from error
-    out_html.parent.mkdir(parents=True, exist_ok=True)
-    scratch = out_html.with_name(f".{out_html.name}.{os.getpid()}")
-    scratch.write_text(render(View(title, content)), encoding="utf-8")
-    scratch.replace(out_html)
-    return out_html
+def write(page: Page, path: Path) -> Path:
+    """Write a page atomically, make its folder, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, render(page))
+    return path
 
 
-def render(what: View) -> str:
-    """Return the report's HTML."""
-    bulk, pages, link = (
-        what.bulk_figures(),
-        [*what.page_plots(), *what.phase_plots()],
-        what.link_figures(),
-    )
-    drawn = [*bulk, *pages, *link]
-    return page(
-        "report.html",
-        drawn,
-        view=what,
-        bulk=bulk,
-        pages=pages,
-        link=link,
-        view_columns=view,
-        shares=shares,
-        source=published.SOURCE,
-    )
-
-
-def page(template: str, drawn: Sequence[Figure], **content: object) -> str:
-    """Return the HTML of one of our templates with its figures, style and scripts in it."""
+def render(page: Page) -> str:
+    """Return the HTML of a page with its plots, style and scripts in it."""
+    plots = {plot.key: plotly.document(plot) for plot in page.plots}
     script = (STATIC / "report.js").read_text()
-    library, text = _library() if drawn else ("", "")
+    scripts, library, data = [script], "", ""
+    if plots:
+        library, unpacked = _library()
+        scripts = [unpacked, script]
+        documents = json.dumps(plots, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        data = _packed(documents)
     return (
-        _environment()
-        .get_template(template)
+        environment()
+        .get_template("page.html")
         .render(
-            policy=_policy([text, script] if drawn else [script]),
+            page=page,
+            policy=_policy(scripts),
             style=Markup((STATIC / "report.css").read_text()),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             library=library,
-            data=_data(drawn) if drawn else "",
-            **content,
+            data=data,
         )
     )
 
 
-def _environment() -> jinja2.Environment:
+def environment(*folders: Path) -> jinja2.Environment:
+    """Return templates of these folders, and of the kit: text of others stays text."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(STATIC),
+        loader=jinja2.FileSystemLoader([*folders, STATIC]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -106,10 +71,8 @@ def _environment() -> jinja2.Environment:
     )
 
 
-def _data(drawn: Sequence[Figure]) -> str:
-    """Return the figures as JSON, compressed, in base64: nothing in it can end its script element."""
-    content = {figure.key: figure.document for figure in drawn}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+def _packed(text: str) -> str:
+    """Return text compressed, in base64: nothing in it can end its script element."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -134,10 +97,10 @@ def whole_library() -> str:
 def _library() -> tuple[str, str]:
     """Return Plotly's library compressed in base64, and its text, which the page unpacks.
 
-    0.7 MB where the launcher has installed npm's bundle, else 2 MB.
+    0.7 MB where npm's bundle is installed, else 2 MB.
     """
     try:
         text = BUNDLE.read_text()
     except OSError:
         text = whole_library()
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode(), text
+    return _packed(text), text

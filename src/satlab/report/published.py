@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Published page metrics: Table II of Kosek et al., IFIP Networking 2022 (suites/README.md)."""
+"""Published page metrics: Table II of Kosek et al., IFIP Networking 2022 (papers/seed-002)."""
 
 import csv
 from collections.abc import Mapping
@@ -9,12 +9,14 @@ from typing import Any
 import collect
 from satlab.common.paths import ROOT
 
-FILE = ROOT / "papers" / "seed-002" / "table2.csv"
+FILE = ROOT / "papers" / "seed-002" / "published.csv"
 SOURCE = (
     "Kosek, Cech, Bajpai, Ott: Exploring Proxying QUIC and HTTP/3 for Satellite Communication, IFIP"
     " Networking 2022, Table II (no loss, median of 100 loads)"
 )
 PAGE = "kepler"
+RTT_MS = {"geo": 580.0, "leo": 112.0}
+"""The configured round trips of its orbits."""
 RTT_SLACK_MS = 1.0
 PEPS = {"h1": ("haproxy", "pepsal"), "h3": ("quic-h3-capable",)}
 """Which of our proxies stand for the paper's, by protocol; it had PEPsal, and a QUIC proxy that
@@ -23,16 +25,11 @@ connects to its next hop first.
 
 
 @cache
-def _table() -> Mapping[tuple[str, str, str, str], tuple[float, float]]:
-    with FILE.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if float(row["loss_ratio"]) == 0]
-    return {
-        (row["orbit"], row["protocol"], row["pep"], row["metric"]): (
-            float(row["rtt_ms"]),
-            float(row["median_ms"]),
-        )
-        for row in rows
-    }
+def _table() -> Mapping[tuple[str, str, str], float]:
+    """Return the medians by place (orbit and loss in percent), type and metric."""
+    with FILE.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        return {(row["cell"], row["algorithm"], row["metric"]): float(row["mean"]) for row in rows}
 
 
 def published_ms(
@@ -46,10 +43,10 @@ def published_ms(
     """
     if page != PAGE or link is None or pep not in (collect.NO_PEP, *PEPS.get(protocol, ())):
         return None
-    has_pep = "no" if pep == collect.NO_PEP else "yes"
-    rtt_ms, median = _table().get((profile, protocol, has_pep, metric), (None, None))
+    rtt_ms = RTT_MS.get(profile)
     if rtt_ms is None or abs(link["rtt_ms"]["configured"] - rtt_ms) > RTT_SLACK_MS:
         return None
     if link["forward"]["loss_ratio"] or link["return"]["loss_ratio"]:
         return None
-    return median
+    kind = protocol if pep == collect.NO_PEP else f"{protocol}-pep"
+    return _table().get((f"{profile}/0", kind, metric))

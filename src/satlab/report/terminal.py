@@ -3,63 +3,77 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TextIO
 
-from rich.table import Table
+from rich.table import Table as TerminalTable
 
 import collect
-from satlab.common import console, escape
-from satlab.report import rows as read
-from satlab.report import shares
-from satlab.report.rows import (
-    PAGE_METRICS,
-    BulkTransfer,
-    PageFigure,
-    Row,
-    StreamFigure,
-    VideoFigure,
+from satlab.common import escape
+from satlab.report import link_tables, run_tables, text_tables
+from satlab.report import measurements as read
+from satlab.report.measurements import PAGE_METRICS, PageFigure, PageGroup, SummaryRecord
+from satlab.report.page import Table, all_but
+
+MOST_OF_A_REASON = 200
+"""Characters of the reason of a failed sample."""
+
+
+BULK_COLUMNS = (
+    "Run",
+    "Transfer",
+    "Goodput (Mbit/s)",
+    "Steady (Mbit/s)",
+    "Time (s)",
+    "Retransmitted or lost",
 )
-
-CHECKS = {
-    "rtt_ms": "round-trip time",
-    "forward_udp_goodput_bps": "forward UDP goodput",
-    "forward_loss_ratio": "forward loss ratio",
-    "late_packet_ratio": "packets released late",
-    "late_packet_ratio.forward": "packets released late, forward",
-    "late_packet_ratio.return": "packets released late, return",
-    "browser_wait_ratio": "browser without a core",
-    "cpu_wait_ratio.jobs": "jobs without a core",
-    "cpu_wait_ratio.client": "client without a core",
-    "cpu_wait_ratio.server": "server without a core",
-    "cpu_others_ratio": "CPU time of others",
-    "cpu_steal_ratio": "CPU time stolen",
-    "memory_wait_ratio": "waits for memory",
-    "host_loss_ratio": "packets lost by the host",
-    "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
-    "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
-    "opensand_losses.socket": "losses in OpenSAND's sockets",
-}
+STREAM_COLUMNS = (
+    "Run",
+    "Stream",
+    "Codec",
+    "MOS",
+    "Delay, median ms",
+    "95 % ms",
+    "Jitter ms",
+    "Loss %",
+)
+VIDEO_COLUMNS = ("Run", "Video", "Mean bitrate (Mbit/s)", "Start-up (s)", "Stalls", "Stalled (s)")
+FAILURE_COLUMNS = ("Metrics without value", "Status", "Where", "Reason")
+"""Those of the report's columns that fit on a terminal."""
 
 
-def terminal_tables(frames: Sequence[collect.Table]) -> list[Table]:
+def terminal_tables(frames: Sequence[collect.Table]) -> list[TerminalTable]:
     """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left
     out.
     """
     rows = read.summaries(frames)
+    shared = Counter(_name(row) for row in {row.run_id: row for row in rows}.values())
+    names = {
+        row.run_id: _name(row) if shared[_name(row)] == 1 else f"{_name(row)}, {row.run_id[-4:]}"
+        for row in rows
+    }
+    runs: dict[str, list[SummaryRecord]] = {}
+    for row in rows:
+        runs.setdefault(names[row.run_id], []).append(row)
+    fairness = link_tables.fairness(runs)
+    failed = [replace(one, reason=one.reason[:MOST_OF_A_REASON]) for one in read.failures(rows)]
     tables = [
-        _goodput(read.transfers(rows)),
-        _pages(read.page_figures(rows)),
-        _streams(read.streams(rows)),
+        run_tables.bulk(read.transfers(rows), names).columns(*BULK_COLUMNS),
+        _page_loads(read.page_figures(rows), names),
+        run_tables.streams(read.streams(rows), names).columns(*STREAM_COLUMNS),
+        *([fairness.ungrouped("Run")] if fairness else []),
+        run_tables.videos(read.videos(rows), names).columns(*VIDEO_COLUMNS),
+        _round_trips(runs),
+        _calibration(runs),
+        run_tables.failures(failed, names).columns(*FAILURE_COLUMNS),
     ]
-    tables += [
-        _fairness(rows),
-        _videos(read.videos(rows)),
-        _echoes(rows),
-        _calibration(rows),
-        _failures(read.failures(rows)),
-    ]
-    return [table for table in tables if table.row_count]
+    return [text_tables.terminal(table) for table in tables if table.rows]
+
+
+def _name(row: SummaryRecord) -> str:
+    return f"{row.scenario} over {row.profile}"
 
 
 def write_csv(frames: Sequence[collect.Table], file: TextIO) -> None:
@@ -75,174 +89,69 @@ def write_csv(frames: Sequence[collect.Table], file: TextIO) -> None:
             )
 
 
-def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
-    return console.table(title, (*left, *right), (), right=right)
-
-
-def _add(table: Table, *cells: str) -> None:
-    table.add_row(*map(escape.terminal, cells))
-
-
-def _goodput(transfers: Sequence[BulkTransfer]) -> Table:
-    table = _table(
-        "Bulk transfer",
-        ("profile", "transfer"),
-        ("goodput Mbit/s", "steady Mbit/s", "time s", "retransmits"),
-    )
-    for one in transfers:
-        name = f"{one.name} {one.labels.get('direction', '')}".strip()
-        goodput = mbits(one.goodput_bps) if one.status == "ok" else one.status
-        figures = (
-            goodput,
-            mbits(one.steady_bps),
-            _number(one.time_s, 1),
-            _number(one.retransmits, 0),
-        )
-        _add(table, one.profile, name, *figures)
-    return table
-
-
-def _fairness(rows: Sequence[Row]) -> Table:
-    columns = ("n", "Jain's index", "equal part", "least", "most")
-    table = _table(
-        "Terminals that share the link, Mbit/s", ("profile", "direction", "transport"), columns
-    )
-    runs: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        runs.setdefault((row.run_id, row.profile), []).append(row)
-    for (_, profile), own in runs.items():
-        for line in shares.fairness_rows(own):
-            _add(table, profile, *line)
-    return table
-
-
-def _pages(figures: Sequence[PageFigure]) -> Table:
-    columns = {
+def _page_loads(figures: Sequence[PageFigure], names: run_tables.Names) -> Table:
+    """Return a row for each page and protocol of a run, a column for each metric."""
+    metrics = {
         metric: name
         for metric, name in PAGE_METRICS.items()
         if metric != "largest_contentful_paint_ms"
     }
-    table = _table(
-        "Page loads, median ms", ("profile", "page", "protocol"), (*columns.values(), "loads")
-    )
-    groups: dict[tuple[str, str, str, str], dict[str, PageFigure]] = {}
+    groups: dict[PageGroup, dict[str, PageFigure]] = {}
     for one in figures:
-        groups.setdefault((one.run_id, one.profile, one.page, one.kind), {})[one.metric] = one
-    for (_, profile, page, kind), group in groups.items():
-        medians = [_median(group[metric]) if metric in group else "-" for metric in columns]
-        count = next(iter(group.values()))
-        ended = f"{group.get('page_load_time_ms', count).ended} of {count.loads}"
-        _add(table, profile, page, kind, *medians, ended)
-    return table
+        groups.setdefault(one.group, {})[one.metric] = one
+    rows = []
+    for group, found in groups.items():
+        medians = []
+        for metric in metrics:
+            if metric not in found:
+                medians.append("")
+            elif (median := found[metric].median) is None:
+                medians.append(run_tables.STATUS[found[metric].status])
+            else:
+                medians.append(f"{median:,.0f}")
+        last = found.get("page_load_time_ms") or next(iter(found.values()))
+        ended = f"{last.ended} of {last.loads}"
+        rows.append((names[group.run_id], group.page, group.kind, *medians, ended))
+    head = ("Run", "Page", "Protocol", *metrics.values(), "Loads ended")
+    return Table(head, rows, numbers=all_but(head, 3), title="Page loads, median ms")
 
 
-def _median(figure: PageFigure) -> str:
-    return figure.status if figure.median is None else f"{figure.median:,.0f}"
+def _round_trips(runs: link_tables.Runs) -> Table:
+    rows = []
+    for run, records in runs.items():
+        groups: dict[str, dict[str, SummaryRecord]] = {}
+        for row in records:
+            if row.metric == "rtt_ms" and row.labels.get("source") == "ping":
+                stats = groups.setdefault(row.labels.get("instance", ""), {})
+                stats[row.labels.get("stat", "")] = row
+        for stats in groups.values():
+            labels = next(iter(stats.values())).labels
+            figures = [
+                run_tables.number(stats[stat].value if stat in stats else None, 2)
+                for stat in ("median", "min", "max")
+            ]
+            rows.append((run, labels.get("destination", ""), *figures, labels.get("n", "0")))
+    head = ("Run", "Destination", "Median ms", "Min ms", "Max ms", "Replies")
+    return Table(head, rows, numbers=all_but(head, 2), title="Round-trip time")
 
 
-def _echoes(rows: Sequence[Row]) -> Table:
-    table = _table(
-        "Round-trip time", ("profile", "destination"), ("median ms", "min ms", "max ms", "replies")
-    )
-    groups: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in rows:
-        if row.metric == "rtt_ms" and row.labels.get("source") == "ping":
-            groups.setdefault((row.run_id, row.labels.get("instance", "")), {})[
-                row.labels.get("stat", "")
-            ] = row
-    for group in groups.values():
-        head = next(iter(group.values()))
-        figures = [
-            _number(group[stat].value, 2) if stat in group else "-"
-            for stat in ("median", "min", "max")
-        ]
-        cells = (
-            head.profile,
-            head.labels.get("destination", ""),
-            *figures,
-            head.labels.get("n", "0"),
-        )
-        _add(table, *cells)
-    return table
+def _calibration(runs: link_tables.Runs) -> Table:
+    """Return how many checks of each run held, and the measured values and bounds of the others."""
+    rows = []
+    for run, records in runs.items():
+        checks = [row for row in records if row.metric == "calibration_check_ok"]
+        bad = [_deviation(row) for row in checks if row.value != 1]
+        held = f"{len(checks) - len(bad)} of {len(checks)} held"
+        rows += [(run, held, "; ".join(bad) or "none")] if checks else []
+    return Table(("Run", "Checks", "Outside tolerance"), rows, title="Calibration")
 
 
-def _streams(streams: Sequence[StreamFigure]) -> Table:
-    columns = ("MOS", "delay ms", "95 % ms", "jitter ms", "loss %")
-    table = _table("Streams", ("profile", "to", "codec"), columns)
-    for one in streams:
-        delay = [one.values.get(f"one_way_delay_ms {stat}") for stat in ("median", "p95")]
-        loss = one.values.get("stream_loss_ratio")
-        cells = [_number(one.values.get("mos"), 2) if one.status == "ok" else one.status]
-        cells += [_number(value, 1) for value in (*delay, one.values.get("stream_jitter_ms"))]
-        cells.append("-" if loss is None else f"{100 * loss:.2f}")
-        _add(table, one.profile, one.labels.get("entity", ""), one.codec, *cells)
-    return table
-
-
-def _videos(videos: Sequence[VideoFigure]) -> Table:
-    table = _table(
-        "Video", ("profile", "video"), ("bitrate Mbit/s", "start-up ms", "stalls", "stalled s")
-    )
-    for one in videos:
-        bitrate = mbits(one.values["video_bitrate_bps"]) if one.status == "ok" else one.status
-        more = [_number(one.values.get(f"video_{name}"), digits) for name, digits in _VIDEO_FIGURES]
-        _add(table, one.profile, one.name, bitrate, *more)
-    return table
-
-
-_VIDEO_FIGURES = (("startup_ms", 0), ("stalls_count", 0), ("stalled_s", 1))
-
-
-def _calibration(rows: Sequence[Row]) -> Table:
-    table = _table("Calibration", ("scenario", "checks", "outside tolerance"), ())
-    checks: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row.metric == "calibration_check_ok":
-            checks.setdefault((row.run_id, row.scenario), []).append(row)
-    for (_, scenario), found in checks.items():
-        bad = [_deviation(row) for row in found if row.value != 1]
-        _add(
-            table,
-            scenario,
-            f"{len(found) - len(bad)} of {len(found)} held",
-            "; ".join(bad) or "none",
-        )
-    return table
-
-
-def _deviation(row: Row) -> str:
-    """Return a measured value and its bounds."""
-    name, unit = CHECKS.get(row.labels["check"], row.labels["check"]), row.labels["unit"]
+def _deviation(row: SummaryRecord) -> str:
+    name, unit = run_tables.CHECKS.get(row.labels["check"], row.labels["check"]), row.labels["unit"]
     if row.value is None:
         return f"{name}: not measured, {row.reason}"
-    measured, low, high = (quantity(row.labels[k], unit)[0] for k in ("measured", "low", "high"))
-    return (
-        f"{name}: {measured} {quantity(row.labels['measured'], unit)[1]} ({low} to {high} allowed)"
+    measured, low, high = (
+        run_tables.quantity(row.labels[key], unit) for key in ("measured", "low", "high")
     )
-
-
-def _failures(failures: Sequence[read.Failure]) -> Table:
-    table = _table("Failed and cut-off samples", ("metrics", "status", "where", "reason"), ())
-    for one in failures:
-        _add(table, ", ".join(one.metrics), one.status, one.place, one.reason[:200])
-    return table
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def mbits(value: float | None) -> str:
-    """Return a rate in Mbit/s with two digits after the point."""
-    return "-" if value is None else f"{value / 1e6:,.2f}"
-
-
-def quantity(text: str, unit: str) -> tuple[str, str]:
-    """Return a number of a calibration check and its unit; bit/s as Mbit/s, us as µs."""
-    try:
-        value = float(text)
-    except ValueError:
-        return text, ""
-    if unit == "bit/s":
-        return f"{value / 1e6:,.3f}", "Mbit/s"
-    return f"{value:,.5g}", unit.replace("us", "µs")
+    value = f"{measured.amount} {measured.unit}".strip()
+    return f"{name}: {value} ({low.amount} to {high.amount} allowed)"

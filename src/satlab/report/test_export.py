@@ -27,6 +27,7 @@ def runs(tmp_path: Path) -> dict[Path, collect.Table]:
     return {folder: collect.gather(folder) for folder in folders}
 
 
+@pytest.mark.promise("P33")
 def test_each_summary_is_a_row_with_what_distinguishes_its_run(
     runs: dict[Path, collect.Table], tmp_path: Path
 ) -> None:

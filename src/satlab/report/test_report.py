@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,18 @@ import collect
 from collect import Collected
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
-from collect.records import Identity, Record, tables
+from collect.records import Record
+from collect.table import Identity, tables
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.link import modcods
-from satlab.report import figures, published, view
 from satlab.report import html as html_page
-from satlab.report import rows as read
-from satlab.report.rows import Row
-from satlab.report.view import View
+from satlab.report import measurements as read
+from satlab.report import plotly, published, reported_run, run_plots
+from satlab.report.measurements import SummaryRecord
+from satlab.report.page import Cell, Plot, Series, Table, per_second
+from satlab.report.run_plots import RunSeries
+from satlab.report.run_report import RunReport
 
 HOSTILE = (
     "</script><script>window.owned=1</script><img src=x"
@@ -68,8 +72,22 @@ def gathered(runs: Iterable[Path]) -> dict[Path, Collected]:
     return {run: Collected(collect.gather(run), collect.stored(run)) for run in runs}
 
 
-def see(*runs: Path) -> View:
-    return View("demo", [view.read_run(run, frame) for run, frame in gathered(runs).items()])
+def see(*runs: Path) -> RunReport:
+    content = [reported_run.read_run(run, frame) for run, frame in gathered(runs).items()]
+    return RunReport("demo", content)
+
+
+def plots_of(report: RunReport) -> dict[str, Plot]:
+    return {plot.key: plot for plot in report.page().plots}
+
+
+def series_of(plot: Plot) -> dict[str, Series]:
+    return {one.name: one for one in plot.series if isinstance(one, Series)}
+
+
+def named(table: Table) -> list[dict[str, str]]:
+    """Return the rows of a table by their columns, as texts."""
+    return [dict(zip(table.head, map(str, row), strict=True)) for row in table.rows]
 
 
 def change(path: Path, **fields: Any) -> None:
@@ -174,6 +192,7 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     html_page._library.cache_clear()
 
 
+@pytest.mark.promise("P26")
 def test_a_report_with_filmstrips_has_at_most_a_megabyte(
     bundle: Path, runs: list[Path], tmp_path: Path
 ) -> None:
@@ -239,52 +258,40 @@ def test_plots_over_a_run_have_one_time_zero(runs: list[Path]) -> None:
     before it.
     """
     fade(runs[0])
-    what = see(runs[0])
-    axes = {
-        f.key: f.document["layout"]["xaxis"]["title"]["text"]
-        for f in [*what.bulk_figures(), *what.link_figures()]
-    }
-    assert set(axes.values()) == {figures.SINCE}
-    drawn = {f.key: f.document["data"] for f in what.bulk_figures()}
-    window = next(
-        each for each in drawn["window-1"] if each["name"].startswith("Congestion window")
-    )
-    assert window["x"][0] == pytest.approx(drawn["goodput"][0]["x"][0], abs=0.5), (
-        "the same interval of the transfer"
-    )
+    plots = plots_of(see(runs[0]))
+    assert {plot.x.title for plot in plots.values()} == {run_plots.SINCE}
+    window = series_of(plots["window-1"])["Congestion window (MB)"]
+    goodput = plots["goodput"].series[0]
+    assert isinstance(goodput, Series)
+    assert window.x[0] == pytest.approx(goodput.x[0], abs=0.5), "the same interval of the transfer"
 
 
 def test_the_capacity_of_a_fading_link_follows_its_modcod(runs: list[Path]) -> None:
     fade(runs[0])
-    adapted = see(runs[0]).link_figures()[0].document["data"]
-    used = next(set(each["y"]) for each in adapted if each["name"].startswith("MODCOD"))
-    capacity = next(each for each in adapted if each["name"].startswith("capacity"))
-    assert capacity["yaxis"] == "y3", "with the rate"
+    adapted = plots_of(see(runs[0]))["adaptation-1"]
+    series = series_of(adapted)
+    capacity = series["capacity (Mbit/s)"]
+    assert adapted.y[capacity.row].title == "Mbit/s", "with the rate"
+    used = set(series["MODCOD (id)"].y)
     planned = example_run.link_plan("geo")["forward"]
     rates = {modcods.forward_rate_bps(planned, int(number)) or 0.0 for number in used}
-    assert set(capacity["y"]) == {round(rate / 1e6, 4) for rate in rates}
+    assert set(capacity.y) == {rate / 1e6 for rate in rates}
     assert planned["rate_bps"] not in rates, "the example fades to another MODCOD than the plan's"
 
 
 def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> None:
-    what = see(*runs)
-    drawn = [*what.bulk_figures(), *what.page_plots(), *what.link_figures()]
+    plots = plots_of(see(*runs))
     keys = {"goodput", "window-1", "pages", "waterfall-1", "waterfall-2", "lateness"}
-    assert {f.key for f in drawn} == keys  # no link of these changed
+    assert set(plots) == keys  # no link of these changed
     fade(runs[0])
-    drawn = [*drawn, see(runs[0]).link_figures()[0]]
-    assert drawn[-1].key == "adaptation-1"
-    assert "Frames sent: QPSK 1/2 " in drawn[-1].caption
-    for figure in drawn:
-        assert figure.table.rows, figure.key
-        assert {len(row) for row in figure.table.rows} == {len(figure.table.columns)}
-        titles = [
-            a["title"]["text"]
-            for k, a in figure.document["layout"].items()
-            if "axis" in k and "title" in a
-        ]
-        assert titles, figure.key
-        for title in titles:
+    adapted = plots_of(see(runs[0]))["adaptation-1"]
+    assert "Frames sent: QPSK 1/2 " in adapted.caption
+    for plot in (*plots.values(), adapted):
+        assert plot.table.rows, plot.key
+        assert {len(row) for row in plot.table.rows} == {len(plot.table.head)}
+        document = plotly.document(plot)["layout"]
+        titles = [document[key]["title"]["text"] for key in document if "axis" in key]
+        for title in [title for title in titles if title]:
             assert re.search(
                 r"\((s|ms|µs|Mbit/s)\)$|^(MB|ms|packets|Request|dB|id|frames|Mbit/s)$", title
             ), title
@@ -298,11 +305,12 @@ def test_slots_on_demand_are_drawn_and_constant_ones_are_not() -> None:
         for kind, value in kinds.items()
     ]
     identity = Identity("r", "s", "geo-dama", "lab")
-    drawn = figures.slots("r", 0.5, pl.concat(tables(identity, records)), 1)
+    run = RunSeries("r", pl.concat(tables(identity, records)), 0.5)
+    drawn = run_plots.slots(run, 1)
     assert drawn is not None
-    assert [trace["name"] for trace in drawn.document["data"]] == list(kinds)
+    assert list(series_of(drawn)) == list(kinds)
     assert drawn.table.rows[-1] == ("1.5", "40.000", "30.000", "750.000")
-    assert figures.slots("r", 0.5, pl.concat(tables(identity, [])), 1) is None
+    assert run_plots.slots(replace(run, frame=pl.concat(tables(identity, []))), 1) is None
 
 
 def test_no_run_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -334,19 +342,27 @@ def test_a_report_of_a_damaged_run_says_what_is_missing(runs: list[Path], name: 
 def test_published_figures_are_shown_with_ours_with_the_deviation(runs: list[Path]) -> None:
     change_load(runs[2], page_load_time_ms=7669 * 1.10)
     calibrate(runs[2])
-    lines = {(line.metric, line.protocol): line for line in see(*runs).comparison()}
+    lines = page_loads(see(*runs))
     h3 = lines["Page Load Time", "HTTP/3"]
-    assert (h3.published, h3.deviation, h3.loads) == ("7,669", "+10.0%", "2 of 3 (1 cut off)")
-    assert lines["Response Start", "HTTP/1.1"].published == "1,222"
-    assert lines["Largest Contentful Paint", "HTTP/3"].published == ""
+    assert (h3["Published (ms)"], h3["Ours vs published"]) == ("7,669", "+10.0%")
+    assert h3["Loads ended"] == "2 of 3 (1 cut off)"
+    assert lines["Response Start", "HTTP/1.1"]["Published (ms)"] == "1,222"
+    assert lines["Largest Contentful Paint", "HTTP/3"]["Published (ms)"] == ""
+
+
+def page_loads(report: RunReport) -> dict[tuple[str, str], dict[str, str]]:
+    return {(row["Metric"], row["Protocol"]): row for row in named(report.page_loads())}
 
 
 def test_percentiles_are_shown_of_enough_loads(tmp_path: Path) -> None:
     run = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 3, "h3": 20}))
-    lines = {(line.metric, line.protocol): line for line in see(run).comparison()}
-    assert lines["Page Load Time", "HTTP/1.1"].percentiles == ""
-    shown = lines["Page Load Time", "HTTP/3"].percentiles
-    assert re.fullmatch(r"p75 [\d,]+, p95 [\d,]+", shown)
+    spreads = {
+        str(protocol): spread
+        for metric, protocol, _, spread, *_ in see(run).page_loads().rows
+        if metric == "Page Load Time" and isinstance(spread, Cell)
+    }
+    assert spreads["HTTP/1.1"].small == ""
+    assert re.fullmatch(r"p75 [\d,]+, p95 [\d,]+", spreads["HTTP/3"].small)
 
 
 def calibrate(run: Path) -> None:
@@ -357,23 +373,27 @@ def calibrate(run: Path) -> None:
 def test_a_run_out_of_calibration_has_no_deviation_from_the_published_figure(
     runs: list[Path],
 ) -> None:
-    line = next(line for line in see(*runs).comparison() if line.protocol == "HTTP/3")
-    assert (line.published, line.deviation) == ("1,314", "not measurable")
+    line = page_loads(see(*runs))["Response Start", "HTTP/3"]
+    assert (line["Published (ms)"], line["Ours vs published"]) == ("1,314", "not measurable")
 
 
 def test_a_run_with_a_proxy_is_compared_with_the_published_figure_of_that_proxy(
     tmp_path: Path,
 ) -> None:
-    lines: dict[str, view.PageComparison] = {}
+    published_ms: dict[str, str] = {}
     for number, (protocol, pep) in enumerate(
         (("h3", "quic-h3-capable"), ("h3", "quic-warm"), ("h1", "haproxy"))
     ):
         example = Example(
             f"2026-pep-{number}", scenario="web", duration_s=0, loads={protocol: 3}, pep=pep
         )
-        found = see(example_run.write(tmp_path, example)).comparison()
-        lines |= {line.protocol: line for line in found if line.metric == "Page Load Time"}
-    assert {name: line.published for name, line in lines.items()} == {
+        found = page_loads(see(example_run.write(tmp_path, example)))
+        published_ms |= {
+            protocol: row["Published (ms)"]
+            for (metric, protocol), row in found.items()
+            if metric == "Page Load Time"
+        }
+    assert published_ms == {
         "HTTP/3, PEP quic-h3-capable": "7,344",
         "HTTP/3, PEP quic-warm": "",
         "HTTP/1.1, PEP haproxy": "11,144",
@@ -384,15 +404,15 @@ def test_two_pages_of_a_run_are_two_groups(tmp_path: Path) -> None:
     run = example_run.write(tmp_path, Example(duration_s=0, loads={"h3": 3}))
     change(min(run.glob("raw/files/satlab_page_load-*/*.json")), page="light")
     seal(run)
-    lines = {
-        line.protocol: bool(line.published)
-        for line in see(run).comparison()
-        if line.metric == "Page Load Time"
+    has_published = {
+        protocol: bool(row["Published (ms)"])
+        for (metric, protocol), row in page_loads(see(run)).items()
+        if metric == "Page Load Time"
     }
-    assert lines == {"kepler, HTTP/3": True, "light, HTTP/3": False}
+    assert has_published == {"kepler, HTTP/3": True, "light, HTTP/3": False}
     spread, _, _ = see(run).page_plots()  # and a waterfall each
     assert [
-        len(each["x"]) for each in spread.document["data"] if each["name"].endswith("published")
+        len(one.x) for name, one in series_of(spread).items() if name.endswith("published")
     ] == [3, 0]
 
 
@@ -440,8 +460,7 @@ def test_published_figures_are_not_shown_for_another_cell(
 
 
 def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> None:
-    (cells,) = see(runs[0]).bulk()
-    row = dict(zip(view.BULK_COLUMNS, cells, strict=True))
+    (row,) = named(see(runs[0]).bulk())
     assert row["Link carries (Mbit/s)"] == "18.04"
     assert row["Share"] == f"{float(row['Goodput (Mbit/s)']) / 18.04:.0%}"
     assert float(row["Largest window (MB)"]) > 0
@@ -452,19 +471,18 @@ def test_p254_goodput_stands_next_to_what_the_link_carried_with_the_modcod_in_fo
 ) -> None:
     fade(runs[0], adapts_at=150)
     what = see(runs[0])
-    goodput = next(each for each in what.bulk_figures() if each.key == "goodput")
-    (carried,) = (each for each in goodput.document["data"] if each["name"] == "link carries")
-    assert "shapes" not in goodput.document["layout"], "no level of one rate"
-    assert len(set(carried["y"])) > 1
-    (cells,) = what.bulk()
-    row = dict(zip(view.BULK_COLUMNS, cells, strict=True))
-    assert min(carried["y"]) <= float(row["Link carries (Mbit/s)"]) <= max(carried["y"])
+    goodput = plots_of(what)["goodput"]
+    assert not goodput.marks, "no level of one rate"
+    carried = series_of(goodput)["link carries"].y
+    assert len(set(carried)) > 1
+    (row,) = named(what.bulk())
+    assert min(carried) <= float(row["Link carries (Mbit/s)"]) <= max(carried)
 
 
 def test_failed_samples_and_calibration_are_in_the_first_row(runs: list[Path]) -> None:
     good, bad = see(runs[0]), see(*runs)
-    assert [tile.state for tile in good.tiles()[-2:]] == ["good", "good"]
-    assert [(tile.figure, tile.state) for tile in bad.tiles()[-2:]] == [
+    assert [tile.state for tile in good.tiles().tiles[-2:]] == ["good", "good"]
+    assert [(tile.figure, tile.state) for tile in bad.tiles().tiles[-2:]] == [
         ("11/12", "bad"),
         ("1", "bad"),
     ]
@@ -511,23 +529,23 @@ def test_runs_are_named_by_the_emulator_that_differs(runs: list[Path], tmp_path:
 
 
 def test_command_repeats_the_run(runs: list[Path]) -> None:
-    assert see(runs[0]).commands() == [
+    assert see(runs[0]).runs[0].command() == (
         "./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --queue-bdp 0.5 "
         "--timeline 'a fade.json' --set duration=6"
-    ]
+    )
     (runs[0] / "plan.json").unlink()
     bare = "./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --set duration=6"
-    assert see(runs[0]).commands() == [bare]
+    assert see(runs[0]).runs[0].command() == bare
 
 
 def test_command_is_quoted(runs: list[Path]) -> None:
     change(runs[0] / "manifest.json", arguments={"x": "1; rm -rf /"})
-    assert "--set 'x=1; rm -rf /'" in see(runs[0]).commands()[0]
+    assert "--set 'x=1; rm -rf /'" in see(runs[0]).runs[0].command()
 
 
 def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
-    loads = [load.page_load_time_ms or 0 for _, load in see(runs[1]).runs[0].loads]
-    fall = next(f for f in see(runs[1]).page_plots() if f.key == "waterfall-1")
+    loads = [one.load.page_load_time_ms or 0 for one in see(runs[1]).runs[0].loads]
+    fall = plots_of(see(runs[1]))["waterfall-1"]
     middle = loads.index(sorted(loads)[1]) + 1
     assert f"Load {middle} of HTTP/1.1" in fall.caption
     assert len(fall.table.rows) == 75
@@ -535,7 +553,7 @@ def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
 
 def test_means_leave_out_a_second_that_is_not_full() -> None:
     points = [(step / 10, float(step <= 10)) for step in range(1, 22)]
-    assert figures.per_second(points) == [(0.5, 1.0), (1.5, 0.0)]
+    assert per_second(points) == [(0.5, 1.0), (1.5, 0.0)]
 
 
 # --- T14: hostile text ----------------------------------------------------------------------------
@@ -668,7 +686,7 @@ def test_csv_has_the_columns_of_the_records(runs: list[Path]) -> None:
     assert all(isinstance(json.loads(row["labels"]), dict) for row in rows)
 
 
-def stream(entity: str, **values: Any) -> list[Row]:
+def stream(entity: str, **values: Any) -> list[SummaryRecord]:
     labels = {
         "job": "satlab_stream",
         "instance": entity,
@@ -677,7 +695,7 @@ def stream(entity: str, **values: Any) -> list[Row]:
     }
     shared = ("r1", "voip", "geo", "netns")
     rows = [
-        Row(
+        SummaryRecord(
             *shared,
             metric,
             value,
@@ -690,7 +708,9 @@ def stream(entity: str, **values: Any) -> list[Row]:
     ]
     stats = {"min": 290.0, "median": 291.0, "p95": 295.0, "max": 300.0}
     return rows + [
-        Row(*shared, "one_way_delay_ms", value, None, "ok", "", labels | {"stat": stat, "n": "5"})
+        SummaryRecord(
+            *shared, "one_way_delay_ms", value, None, "ok", "", labels | {"stat": stat, "n": "5"}
+        )
         for stat, value in stats.items()
     ]
 
@@ -727,10 +747,10 @@ def test_videos_have_bitrate_start_and_stalls() -> None:
         "switches_count": 3.0,
     }
     rows = [
-        Row(*shared, f"video_{name}", value, None, "ok", "", labels)
+        SummaryRecord(*shared, f"video_{name}", value, None, "ok", "", labels)
         for name, value in played.items()
     ]
-    failed = Row(
+    failed = SummaryRecord(
         *shared, "video_bitrate_bps", None, None, "failed", "stopped", labels | {"instance": "4"}
     )
     one, other = read.videos([*rows, failed])

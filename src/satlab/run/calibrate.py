@@ -6,15 +6,14 @@ Each check has an expected value and limits; one check out of its limits marks t
 status 4), it never discards it.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from collect import opensand
+from collect.calibration import Calibration, CalibrationCheck
 from satlab.link.config import Emulator
 from satlab.link.expectation import Expectation, expectation
 from satlab.link.plan import LinkPlan
@@ -28,22 +27,8 @@ stops.
 LOSS_DEVIATIONS = 4
 LATE_RATIO_LIMIT = 0.01
 """Share of packets that may leave later than satlink's limit on the release error (header of its
-metrics) while the scenario runs. The release error on a quiet host is in docs/measurements.md.
+metrics) while the scenario runs. The release error on a quiet host is in docs/results.md.
 """
-
-
-@dataclass(frozen=True)
-class CalibrationCheck:
-    """One measured quantity against its limits; `measured` is None when the measurement failed."""
-
-    name: str
-    unit: str
-    expected: float
-    measured: float | None
-    low: float
-    high: float
-    ok: bool
-    note: str = ""
 
 
 def check(
@@ -57,14 +42,23 @@ def check(
 ) -> CalibrationCheck:
     """Compare a measured value with its limits; a missing value is never ok."""
     is_ok = measured is not None and low <= measured <= high
-    return CalibrationCheck(name, unit, expected, measured, low, high, is_ok, note)
+    return CalibrationCheck(
+        name=name,
+        unit=unit,
+        expected=expected,
+        measured=measured,
+        low=low,
+        high=high,
+        ok=is_ok,
+        note=note,
+    )
 
 
 def before(
     plan: LinkPlan, probe: Probe, emulator: Emulator = "satlink", *, has_defects: bool = False
 ) -> list[CalibrationCheck]:
-    """Judge the probes that ran before the scenario; not the losses of OpenSAND's defects, which
-    come with load.
+    """Judge the probes before the scenario, without losses by OpenSAND's defects, which come with
+    load.
     """
     expected = expectation(plan, emulator)
     rtt = probe.rtt.mean_ms if probe.rtt else None
@@ -97,13 +91,13 @@ def before(
 
 
 def repeated(checks: Sequence[CalibrationCheck], spoilt: Sequence[str]) -> list[CalibrationCheck]:
-    """Note at the first check what the earlier probes found, each of which a pause of the host
-    spoilt.
+    """Add the results of earlier probes, which a pause of the host spoilt, to the note of the first
+    check.
     """
     if not spoilt:
         return list(checks)
     note = f"{checks[0].note}; probed {len(spoilt) + 1} times, before: {'; '.join(spoilt)}"
-    return [replace(checks[0], note=note), *checks[1:]]
+    return [checks[0].model_copy(update={"note": note}), *checks[1:]]
 
 
 def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
@@ -177,11 +171,9 @@ def during(
 def opensand_losses(
     since: Mapping[str, int | None], until: Mapping[str, int | None]
 ) -> list[CalibrationCheck]:
-    """Judge what OpenSAND's logs say it lost while the scenario ran: any loss but that of a full
-    queue marks the run.
-
-    `since` and `until` are counts by cause; what was lost before, while the link was probed at its
-    full rate, is noted.
+    """Judge the losses in OpenSAND's logs during the scenario: any loss except of a full queue
+    marks the run. `since` and `until` are counts by cause. Losses before, during the probe at full
+    rate, are noted.
     """
     return [
         _loss_of_opensand(loss, since.get(loss.cause), until[loss.cause])
@@ -216,20 +208,17 @@ def _measured(found: CalibrationCheck) -> str:
 
 
 def verdict(checks: Sequence[CalibrationCheck]) -> str:
-    """Return what is out of tolerance on one line; nothing if nothing is."""
+    """Return the checks that are out of tolerance on one line; empty if none is."""
     return f"OUT OF TOLERANCE: {', '.join(bad)}" if (bad := deviations(checks)) else ""
 
 
 def write(path: Path, run_id: str, checks: Sequence[CalibrationCheck]) -> bool:
-    """Write raw/calibration.json (schemas/calibration.schema.json); return whether every check
-    held.
-    """
-    ok = all(c.ok for c in checks)
-    document = {
-        "schema": "satlab/calibration/1",
-        "run_id": run_id,
-        "ok": ok,
-        "checks": [asdict(c) for c in checks],
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    return ok
+    """Write raw/calibration.json; return whether every check held."""
+    found = Calibration(
+        schema="satlab/calibration/1",
+        run_id=run_id,
+        ok=all(c.ok for c in checks),
+        checks=list(checks),
+    )
+    path.write_text(found.model_dump_json(by_alias=True, indent=1) + "\n")
+    return found.ok

@@ -15,17 +15,17 @@ from satlab.common.console import ProgressLog
 from satlab.common.paths import SCENARIOS
 from satlab.lab import ownership
 from satlab.link.options import LinkOptions
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.quiet_host import Patience
-from satlab.run.run import RunRequest
+from satlab.run.scenario_run import RunRequest
 
 Show = Callable[[list[Path], list[collect.Table]], None]
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The measurements: length of the download in s, page loads per protocol, how to meet a busy
-    host.
+    """The measurements: length of the download in s, page loads per protocol, and patience with a
+    busy host.
     """
 
     profile: str
@@ -47,8 +47,8 @@ class Demo:
 
     def run(self, log: ProgressLog, stop: threading.Event, show: Show) -> int:
         """Run it, show the table and the report's path; the status is the run's."""
-        prepared, began = run.prepare(self.request()), time.monotonic()
-        outcome = run.calibrated(prepared, self.patience, log, stop)
+        prepared, began = scenario_run.prepare(self.request()), time.monotonic()
+        outcome = scenario_run.calibrated(prepared, self.patience, log, stop)
         page = self.runs / f"{outcome.folder.name}-demo.html"
         report.build({outcome.folder: outcome.collected}, page, f"satlab demo over {self.profile}")
         ownership.chown_to_caller(page)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges the host as strictly as the link: what kept the measured programs from a core, and where
+"""Judges the host as strictly as the link: how long measured programs waited for a core, and where
 packets were lost.
 
 Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), CPU time of
@@ -16,41 +16,38 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import collect
+from collect.calibration import CalibrationCheck
+from collect.jobs import Job
 from satlab.common.processes import ProcfsProcess, read_process
-from satlab.openbach.runner import JobRecord
-from satlab.run.calibrate import CalibrationCheck, check
+from satlab.run.calibrate import check
 
 BROWSER_WAIT_LIMIT = 0.09
-"""Of a page load's time, for the thread of the browser that waited most for a core, beyond
-OWN_WAIT.
+"""Longest wait of a browser's thread for a core, as a share of a page load's time, beyond OWN_WAIT.
 """
 OWN_WAIT = 0.25
-"""Waits of that thread for the browser's other threads, as a share of the browser's CPU time.
-`satlab bench host-load` on two cores (docs/measurements.md): 0.20 to 0.25 where nothing else runs,
-0.35 and more where something does.
+"""Waits of that thread for the browser's other threads, as a share of the browser's CPU time. On
+two cores: 0.20 to 0.25 if nothing else runs, 0.35 and more if something does (docs/results.md).
 """
 PROGRAM_WAIT_LIMIT = 0.2
-"""The same for the programs of a transfer, all threads together: up to 0.17 where nothing else runs
-(same place).
-"""
+"""The same for all threads of the programs of a transfer: up to 0.17 if nothing else runs."""
 SHORTEST_JOB_S = 2.0
 """A job that is shorter starts and ends, and transfers nothing."""
 OTHERS_LIMIT = 0.05
-"""Of all CPU time, used by processes outside the measurement, where fewer than IDLE_CORES were left
-idle.
+"""Share of all CPU time that processes outside the measurement may use if fewer than IDLE_CORES
+were idle.
 """
 IDLE_CORES = 1.5
 """With 1.2 idle next to programs that took 0.65 of two, a TCP download was 12 % slower
-(docs/measurements.md).
+(docs/results.md).
 """
 STEAL_LIMIT = 0.02
-"""Of all CPU time, taken by other machines of the hypervisor."""
+"""Share of all CPU time that other machines of the hypervisor may take."""
 MEMORY_PRESSURE_LIMIT = 0.01
-"""Of the time, in which a task waited for memory."""
+"""Share of the time in which a task may wait for memory."""
 WHOLE_HOST = ("cpu_others_ratio", "cpu_steal_ratio", "memory_wait_ratio")
 """Names of the checks that judge all of a session at once."""
 LOST_PACKETS_LIMIT = 1e-4
-"""Of the packets of a namespace, dropped by its sockets and interfaces: a tenth of the smallest
+"""Share of a namespace's packets that its sockets and interfaces may drop: a tenth of the smallest
 planned loss ratio.
 """
 
@@ -89,7 +86,7 @@ def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
 
 
 def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[CalibrationCheck]:
-    """Judge for how long each program of a transfer could run and had no core."""
+    """Judge how long each program of a transfer waited for a core."""
     return [
         check(
             f"cpu_wait_ratio.{name}",
@@ -105,7 +102,7 @@ def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[Calibrat
     ]
 
 
-def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
+def of_jobs(jobs: Iterable[Job]) -> list[CalibrationCheck]:
     """Judge the job that lacked a core for the largest share of its time; nothing without one whose
     waits are known.
     """
@@ -130,9 +127,8 @@ def of_jobs(jobs: Iterable[JobRecord]) -> list[CalibrationCheck]:
 
 @dataclass(frozen=True)
 class PacketCounts:
-    """Of one namespace:
-
-    UDP datagrams that sockets took, those that found their buffer full, interface drops.
+    """Counts of one namespace: UDP datagrams that sockets took, datagrams that found a full buffer,
+    interface drops.
     """
 
     datagrams: int = 0

@@ -33,9 +33,9 @@ LINK = Path("raw") / "link.jsonl"
 PERIOD_S = 1.0
 """Period at which new records of a run are sent."""
 DEADLINE_S = 5.0
-"""For each answer of the database."""
+"""Longest time for an answer of the database, s."""
 BATCH_BYTES = 1 << 20
-"""Read at a time; InfluxDB 1.6 takes 25 MB in a request."""
+"""Bytes read at a time; InfluxDB 1.6 takes 25 MB in a request."""
 
 _PORT = 8086
 _OTHER_DURATION = "retention policy conflicts with an existing policy"
@@ -133,9 +133,8 @@ def _field(value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Database:
-    """Where statistics go.
-
-    `policy` is the retention policy; both names are `openbach`, as OpenBACH's.
+    """A database for statistics. `policy` is the retention policy; both names are `openbach`, as
+    OpenBACH's.
     """
 
     host: str
@@ -274,7 +273,7 @@ class Feed:
         return bool(data)
 
     def _points(self, text: bytes) -> list[str]:
-        """Return the points of a line; of one that is not a record none, as jobs write the file."""
+        """Return the points of a line; none if it is no record, as jobs write the file."""
         try:
             return self.points(json.loads(text), self.run_id)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):

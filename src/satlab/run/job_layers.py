@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the playbooks of further jobs name, for the sandboxes of these jobs in one run: packages
-unpacked, files copied.
+"""Packages and files that the playbooks of further jobs name, for the sandboxes of these jobs in
+one run.
 
-With the operator's consent alone (`--job-packages`). A playbook is read, never run (decision 0012).
+Only with the operator's consent (`--job-packages`). A playbook is read, never run (decision 0012).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,21 +60,13 @@ def _make(job: str, found: Contents, folder: Path, log: ProgressLog, apt: Apt) -
     except HostError as error:
         raise HostError(f"{job}: {error}", error.hint) from error
     for file in found.files:
-        _place(folder / "files", file)
-    return made if made.stacked else _noted(made, job, log)
-
-
-def _place(root: Path, file: playbook.PlacedFile) -> None:
-    """Write a file below a folder that root alone has made and writes."""
-    target = root / file.target.relative_to("/")
-    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    target.write_bytes(file.content)
-    target.chmod(file.mode)
-
-
-def _noted(made: Layers, job: str, log: ProgressLog) -> Layers:
-    log.line(
-        f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below"
-        f" {layers.SHOWN_AT}"
-    )
+        target = folder / "files" / file.target.relative_to("/")
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        target.write_bytes(file.content)
+        target.chmod(file.mode)
+    if not made.stacked:
+        log.line(
+            f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below"
+            f" {layers.SHOWN_AT}"
+        )
     return made

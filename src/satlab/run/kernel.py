@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a scenario asks of this host's kernel, checked before a lab is up."""
+"""Checks of the needs of a scenario on this host's kernel, before a lab is up."""
 
 import itertools
 import platform

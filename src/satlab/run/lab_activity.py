@@ -17,16 +17,19 @@ import struct
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from satlab.common.errors import HostError
 from satlab.common.processes import read_process
 from satlab.lab import netns
-from satlab.run.reported_flows import KERNEL, Flow, ReportedFlows
+from satlab.run.reported_flows import KERNEL, Flow, NodeFlow, ReportedFlows
 
 INTERVAL_S = 2.0
 MOST_PROGRAMS = 40
@@ -43,8 +46,7 @@ _NAME = re.compile(r"[^A-Za-z0-9_.+-]")
 _LONGEST_NAME = 24
 _ANSWER_S = 1.0
 
-Document = dict[str, Any]
-"""An object `activity` of schemas/run-progress.schema.json."""
+Percent = Annotated[float, Field(ge=0, description="100: one core")]
 
 
 # --- CPU time -------------------------------------------------------------------------------------
@@ -63,14 +65,15 @@ Processes = Mapping[tuple[int, int], Running]
 """By pid and start in ticks since boot: one pid may have been that of two processes."""
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class ProgramLoad:
     """Processes of one name on a node, and the share of a core that they had, %."""
 
     node: str
-    program: str
-    processes: int
-    cpu_percent: float
+    program: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{1,24}$")]
+    processes: Annotated[int, Field(ge=1)]
+    cpu_percent: Percent
 
 
 def read_running(nodes: Mapping[int, str]) -> Processes:
@@ -229,7 +232,25 @@ def _place(address: object, port: int) -> str:
 # --- samples --------------------------------------------------------------------------------------
 
 
-def document(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, Flow]]) -> Document:
+@with_config(ConfigDict(extra="forbid"))
+class NodeLoad(TypedDict):
+    """CPU time of all programs of a node, %."""
+
+    node: str
+    cpu_percent: Percent
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Activity(TypedDict):
+    """What the nodes of a lab did over the last interval: the programs and flows that do most."""
+
+    t_unix_s: float
+    nodes: list[NodeLoad]
+    programs: Annotated[list[ProgramLoad], Field(max_length=MOST_PROGRAMS)]
+    flows: Annotated[list[NodeFlow], Field(max_length=MOST_FLOWS)]
+
+
+def activity(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, Flow]]) -> Activity:
     """Return a sample: nodes with the CPU time of all their programs, and the programs and flows
     that do most.
     """
@@ -245,8 +266,8 @@ def document(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, 
             {"node": node, "cpu_percent": round(percent, 1)}
             for node, percent in sorted(nodes.items())
         ],
-        "programs": [asdict(load) for load in programs[:MOST_PROGRAMS]],
-        "flows": [{"node": node, **asdict(flow)} for node, flow in flows[:MOST_FLOWS]],
+        "programs": programs[:MOST_PROGRAMS],
+        "flows": [NodeFlow(**asdict(flow), node=node) for node, flow in flows[:MOST_FLOWS]],
     }
 
 
@@ -258,7 +279,7 @@ class Sampler:
         self._before: tuple[float, Processes] | None = None
         self._reported = ReportedFlows()
 
-    def sample(self) -> Document | None:
+    def sample(self) -> Activity | None:
         """Return what happened since the last call.
 
         Raises:
@@ -274,20 +295,19 @@ class Sampler:
         reported = self._reported.read(
             {key: (each.node, each.program) for key, each in running.items()}, unix_s
         )
-        return document(unix_s, programs, self._flows(set(nodes.values())) + reported)
-
-    def _flows(self, nodes: Collection[str]) -> list[tuple[str, Flow]]:
-        asked = sorted(nodes)[:MOST_NODES]
-        return [
-            (node, flow) for node in asked for flow in netns.inside(self._lab_id, node, read_flows)
+        flows = [
+            (node, flow)
+            for node in sorted(set(nodes.values()))[:MOST_NODES]
+            for flow in netns.inside(self._lab_id, node, read_flows)
         ]
+        return activity(unix_s, programs, flows + reported)
 
 
 class Sampling:
     """A thread that takes samples from `begin` on until the block ends; `publish` gets each."""
 
     def __init__(
-        self, lab_id: str, publish: Callable[[Document], None], interval_s: float = INTERVAL_S
+        self, lab_id: str, publish: Callable[[Activity], None], interval_s: float = INTERVAL_S
     ) -> None:
         self._sampler, self._publish, self._interval_s = Sampler(lab_id), publish, interval_s
         self._over = threading.Event()

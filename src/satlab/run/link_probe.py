@@ -26,17 +26,18 @@ PROBE_DATAGRAM_BYTES = 1472
 PROBE_PORT = 5299
 PROBE_S = 3.0
 PROBE_SOCKET_BUFFER = "2M"
-"""At the sender and the receiver: drops of a slow receiver must not count as losses of the link."""
+"""Socket buffer of sender and receiver, so that drops of a slow receiver do not count as losses of
+the link.
+"""
 ECHOES = 40
 WARM_UP_ECHOES = 3
-"""Before the others: neighbours are resolved, ping and the emulator's memory are in use for the
-first time.
+"""Echoes before the measurement, which resolve neighbours and load ping and the emulator's memory.
 """
 ECHO_DEADLINE_S = 15.0
 FLOW_ATTEMPTS = 3
 _LOST_HANDSHAKE = "unable to read from stream socket"
 FLOW_DEADLINE_S = 25.0
-"""Time of a flow beyond its length: start, handshake, report."""
+"""Time of a flow beyond its length, s: start, handshake, report."""
 LISTEN_DEADLINE_S = 5.0
 DRAIN_DEADLINE_S = 10.0
 DROPS_AT_HEAD = ("codel", "fq-codel")
@@ -71,9 +72,8 @@ class Echoes:
 
 @dataclass(frozen=True)
 class Probe:
-    """What was measured.
-
-    Rates in bit/s of UDP payload, times in ms; None where a probe failed, `notes` say why.
+    """Results of a probe. Rates in bit/s of UDP payload, times in ms; None: the probe failed, and
+    `notes` say why.
     """
 
     rtt: Echoes | None
@@ -86,9 +86,8 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbePath:
-    """The nodes of a measurement: echoes start, and the flow ends, at `client`;
-
-    `address` is the server's IPv4.
+    """The nodes of a measurement: echoes start, and the flow ends, at `client`; `address` is the
+    server's IPv4.
     """
 
     client: str
@@ -274,18 +273,8 @@ def listener_argv(address: str, *options: str) -> list[str]:
 
 def udp_argv(address: str, offered_bps: int, seconds: float) -> list[str]:
     """Return the receiver's command of a UDP flow from the listener at `address`; it prints JSON."""
-    rate = [
-        "-u",
-        "-R",
-        "-i",
-        "0.1",
-        "-t",
-        f"{seconds:g}",
-        "-b",
-        str(offered_bps),
-        "-l",
-        str(PROBE_DATAGRAM_BYTES),
-    ]
+    rate = ["-u", "-R", "-i", "0.1", "-t", f"{seconds:g}"]
+    rate += ["-b", str(offered_bps), "-l", str(PROBE_DATAGRAM_BYTES)]
     wait = ["-w", PROBE_SOCKET_BUFFER, "--connect-timeout", "5000", "-p", str(PROBE_PORT)]
     return ["iperf3", "-J", *rate, *wait, "-c", address]
 

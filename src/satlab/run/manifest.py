@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The origin of a run: versions, hashes, seed, host (schemas/manifest.schema.json).
+"""The origin of a run: versions, hashes, seed, host (`collect.Manifest`).
 
 Written before a run and after.
 """
@@ -10,10 +10,10 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collect import Manifest
 from satlab import __version__
 from satlab.common.files import write_atomically
 
@@ -32,34 +32,8 @@ MEASURING_PACKAGES = (
 )
 
 
-@dataclass
-class Manifest:
-    """One run's manifest; times are seconds since the epoch."""
-
-    run_id: str
-    scenario: str
-    scenario_sha256: str
-    profile: str
-    profile_sha256: str
-    arguments: dict[str, str]
-    seed: int
-    started_unix_s: float
-    satlab_version: str = __version__
-    lab: str = "netns"
-    emulator: str = "satlink"
-    ended_unix_s: float | None = None
-    status: str = "running"
-    reason: str = ""
-    exit_status: int | None = None
-    host: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    legs: list[dict[str, str]] = field(default_factory=list)
-    enforced_by: dict[str, str] = field(default_factory=dict)
-    schema: str = "satlab/manifest/1"
-
-    def write(self, path: Path) -> None:
-        write_atomically(path, json.dumps(asdict(self), indent=1) + "\n")
+def write(about: Manifest, path: Path) -> None:
+    write_atomically(path, json.dumps(about.model_dump(by_alias=True), indent=1) + "\n")
 
 
 def sha256(path: Path) -> str:

@@ -46,10 +46,8 @@ class MetricsFile:
         ):
             reached = counters["in_packets"]
             if at_head:
-                reached, waiting = (
-                    reached + waiting - counters["queue_packets"],
-                    counters["queue_packets"],
-                )
+                reached = reached + waiting - counters["queue_packets"]
+                waiting = counters["queue_packets"]
             drops += counters["dropped_packets"] * (min(reached, left) / reached if reached else 1)
             left = max(0, left - reached)
         return round(drops)

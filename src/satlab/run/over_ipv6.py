@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Scenarios over IPv6 (`--ip 6`): addresses of the lab that they name become those of IPv6."""
+"""Scenarios over IPv6 (`--ip 6`): addresses of the lab in them become those of IPv6."""
 
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address
@@ -7,6 +7,7 @@ from ipaddress import IPv4Address
 from satlab.common import ipv6
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import NetworkKind, Topology
+from satlab.openbach import scenario as scenarios
 from satlab.openbach.model import BoundScenario, Scenario, StartJob
 
 JOBS = frozenset(
@@ -33,11 +34,27 @@ _PREFIX = "2001:2:"
 """Begins the lab's addresses of IPv6 (`ipv6.SPACE`), also within a URL."""
 
 
-def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dict[str, str]:
-    """Return settings of a scenario in which each constant that is an address of the lab has that
-    of IPv6.
+def bind(
+    scenario: Scenario, given: Mapping[str, str], lab: Topology, ip: str | None
+) -> BoundScenario:
+    """Bind a scenario to its values; with `ip` 6, to the lab's addresses of IPv6.
 
-    What was set by the caller stays.
+    Raises:
+        ConfigError: a value is wrong, or a job knows IPv4 alone.
+    """
+    if ip == "6":
+        bound = scenarios.bind(scenario, settings(scenario, given, lab))
+        check(bound)
+    else:
+        bound = scenarios.bind(scenario, given)
+        check_chosen(bound, lab)
+    return bound
+
+
+def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dict[str, str]:
+    """Return the settings with the address of IPv6 for each constant that is an address of the lab.
+
+    Values of the caller stay.
     """
     known = {
         str(interface.address)
@@ -66,7 +83,7 @@ def check(scenario: BoundScenario) -> None:
 
 
 def check_chosen(scenario: BoundScenario, lab: Topology) -> None:
-    """Check the addresses of IPv6 that a caller has set, of a scenario which else uses IPv4.
+    """Check the addresses of IPv6 that a caller has set in a scenario over IPv4.
 
     Raises:
         ConfigError: the lab has no IPv6, or with each job that gets such an address and knows IPv4

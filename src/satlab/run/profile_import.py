@@ -34,7 +34,7 @@ class _Model(BaseModel):
 
 
 class Line(_Model):
-    """One thing that satlink says of a profile."""
+    """One remark of satlink about a profile."""
 
     file: str
     line: int
@@ -47,9 +47,8 @@ class Line(_Model):
 
 
 class Inspection(_Model):
-    """What satlink makes of a profile (schemas/profile-inspection.schema.json);
-
-    `link`: None where there are faults.
+    """satlink's judgement of a profile (schemas/profile-inspection.schema.json); `link`: None where
+    there are faults.
     """
 
     schema_: Literal["satlab/profile-inspection/1"] = Field(alias="schema")
@@ -61,16 +60,14 @@ class Inspection(_Model):
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import: the profile that was written, its entities, and what satlink makes of
-    it.
-    """
+    """Result of an import: the profile that was written, its entities, and satlink's judgement."""
 
     target: Path
     entities: tuple[str, ...]
     inspection: Inspection
 
     def lines(self) -> Iterator[str]:
-        """Yield what was understood, what satlink cannot do, and where the profile is."""
+        """Yield the entities, the link, what satlink cannot do, and the place of the profile."""
         yield from self.entities
         if self.inspection.link:
             yield f"link: {self.inspection.link}"
@@ -145,7 +142,7 @@ def _addresses(found: Description, lab: Topology) -> Iterator[tuple[int, IPv4Add
 
 
 _FIRST = 100
-"""Addresses of further terminals and gateways, less their ids."""
+"""Last byte of the addresses of further terminals and gateways, minus their ids."""
 
 
 def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
@@ -161,7 +158,7 @@ def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file of XML, and what it names of values over time."""
+    """Copy an XML file and the files of values over time that it names."""
     root = opensand_files.read(source)
     for path in _SERIES:
         name = root.findtext(path)
@@ -180,9 +177,8 @@ def _entities(found: Description, addresses: dict[int, IPv4Address]) -> Iterator
     """Yield a line for each entity: where it was, and its address now."""
     names: dict[str, Entity] = {"sat": found.sat, "gw": found.gw, "st": found.st}
     for name, entity in {**names, **dict(_further(found))}.items():
-        yield f"{name}: {_entity(entity)}, now {addresses[entity.entity_id]}"
-
-
-def _entity(entity: Entity) -> str:
-    profile = f", {entity.profile}" if entity.profile else ""
-    return f"id {entity.entity_id}, {entity.infrastructure}{profile}, address {entity.emu_address}"
+        profile = f", {entity.profile}" if entity.profile else ""
+        yield (
+            f"{name}: id {entity.entity_id}, {entity.infrastructure}{profile},"
+            f" address {entity.emu_address}, now {addresses[entity.entity_id]}"
+        )

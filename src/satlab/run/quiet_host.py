@@ -12,7 +12,7 @@ from typing import TypeVar
 from satlab.common.console import ProgressLog
 
 QUIET_SHARE = 0.1
-"""Of the time in which any task waits for a core; a host below it is quiet."""
+"""Share of the time in which any task waits for a core; below it a host is quiet."""
 WINDOW_S = 2.0
 PRESSURE = Path("/proc/pressure/cpu")
 T = TypeVar("T")
@@ -26,64 +26,6 @@ class Patience:
 
     wait_quiet_s: float = 0.0
     retries: int = 0
-
-
-def measured(
-    take: Callable[[], T],
-    is_off: Callable[[T], str],
-    patience: Patience,
-    log: ProgressLog,
-    stop: threading.Event,
-) -> T:
-    """Take a measurement on a quiet host, and again while it is out of calibration (`is_off` says
-    why).
-
-    The last one is returned, whatever it is; each one before it, and why it is not used, is in the
-    log.
-    """
-    for attempt in range(patience.retries + 1):
-        wait_until_quiet(patience.wait_quiet_s, log, stop)
-        found = take()
-        why = is_off(found)
-        if not why or attempt == patience.retries or stop.is_set():
-            break
-        log.line(f"  out of calibration, repeated ({attempt + 1} of {patience.retries}): {why}")
-    return found
-
-
-def wait_until_quiet(
-    seconds: float,
-    log: ProgressLog,
-    stop: threading.Event,
-    waited_s: Callable[[], float] | None = None,
-) -> bool:
-    """Wait up to `seconds` until the host is quiet for WINDOW_S; return whether it is. 0: do not
-    look.
-
-    `waited_s` is the time since the start of the host in which a task waited for a core.
-    """
-    waited_s = waited_s or cpu_pressure_s
-    end = time.monotonic() + seconds
-    share, is_reported = 1.0, False
-    while seconds and not stop.is_set():
-        before, began = waited_s(), time.monotonic()
-        stop.wait(WINDOW_S)
-        share = (waited_s() - before) / max(time.monotonic() - began, 1e-9)
-        if share < QUIET_SHARE:
-            return True
-        if time.monotonic() >= end:
-            log.line(
-                f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of"
-                " the time"
-            )
-            return False
-        if not is_reported:
-            log.line(
-                f"  waiting for a quiet host, at most {seconds:g} s: tasks wait for a core"
-                f" {share:.0%} of the time"
-            )
-            is_reported = True
-    return share < QUIET_SHARE
 
 
 def cpu_pressure_s() -> float:
@@ -101,3 +43,68 @@ def cpu_pressure_s() -> float:
     cores = sum(bool(re.match(r"cpu\d", line)) for line in lines)
     ticks = [int(word) for word in lines[0].split()[1:9]]
     return (sum(ticks) - ticks[3] - ticks[4]) / 100 / cores
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """Time and load of this host; tests step their own.
+
+    `pressure_s` is the time since the start of the host in which a task waited for a core, s.
+    """
+
+    now_s: Callable[[], float] = time.monotonic
+    pressure_s: Callable[[], float] = cpu_pressure_s
+    pause: Callable[[threading.Event, float], object] = threading.Event.wait
+
+
+def measured(
+    take: Callable[[], T],
+    is_off: Callable[[T], str],
+    patience: Patience,
+    log: ProgressLog,
+    stop: threading.Event,
+) -> T:
+    """Take a measurement on a quiet host, and repeat it while it is out of calibration (`is_off`
+    returns why). Return the last one; the log has the earlier ones with the reasons.
+    """
+    for attempt in range(patience.retries + 1):
+        wait_until_quiet(patience.wait_quiet_s, log, stop)
+        found = take()
+        why = is_off(found)
+        if not why or attempt == patience.retries or stop.is_set():
+            break
+        log.line(f"  out of calibration, repeated ({attempt + 1} of {patience.retries}): {why}")
+    return found
+
+
+def wait_until_quiet(
+    seconds: float,
+    log: ProgressLog,
+    stop: threading.Event,
+    host: HostClock | None = None,
+) -> bool:
+    """Wait up to `seconds` until the host is quiet for WINDOW_S; return whether it is. 0: do not
+    look.
+    """
+    host = host or HostClock()
+    end = host.now_s() + seconds
+    share, is_reported = 1.0, False
+    while seconds and not stop.is_set():
+        before, began = host.pressure_s(), host.now_s()
+        host.pause(stop, WINDOW_S)
+        share = (host.pressure_s() - before) / max(host.now_s() - began, 1e-9)
+        if share < QUIET_SHARE:
+            return True
+        if host.now_s() >= end:
+            log.line(
+                f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of"
+                " the time"
+            )
+            return False
+        if not is_reported:
+            log.line(
+                f"  waiting for a quiet host, at most {seconds:g} s: tasks wait for a core"
+                f" {share:.0%} of the time"
+            )
+            is_reported = True
+    return share < QUIET_SHARE

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars
-from pydantic import TypeAdapter
 
 import collect
 from collect import raw, reader, run_folder
@@ -36,14 +35,14 @@ FILE_S, RUN_S = 600.0, 1800.0
 """Longest time for one file (that of a day's link samples), and for all: later files are left out.
 """
 MOST_LEFT_OUT = 5
-"""Files that ended their reader; then no file of a job is read."""
-TABLE_BYTES = 4 << 30
+"""Largest number of files that may end their reader; after that no file of a job is read."""
+TABLE_BYTES = 256 << 20
+"""Largest table of records, which is part of the memory of a reader in a sandbox."""
 END_S = 10.0
 LOG_END_BYTES = 4096
 THREADS = "2"
 _POLL_MS = 100
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_STORED: TypeAdapter[collect.Stored] = TypeAdapter(collect.Stored)
 _LOG = logging.getLogger("satlab.reading")
 
 
@@ -79,7 +78,7 @@ def without_writing(folder: Path) -> collect.Collected:
 
 
 def _stored(out: Path) -> collect.Stored:
-    content = raw.read_json(out, reader.STORED, _STORED)
+    content = raw.read_json(out, reader.STORED, collect.Stored.model_validate_json)
     if isinstance(content, raw.Unreadable):
         _LOG.warning("page loads and legs are left out: %s", content.reason)
         return collect.Stored(loads=[], legs=[])
@@ -103,7 +102,7 @@ def _replace(out: Path, folder: Path) -> Path:
 
 @contextmanager
 def _read(folder: Path, *what: str) -> Iterator[Path]:
-    """Let readers read; yield the folder of what they wrote."""
+    """Let readers read; yield the folder with their output."""
     collect.manifest(folder)
     with scratch.folder("reading", 0o711) as place:
         left_out: dict[str, str] = {}
@@ -179,8 +178,13 @@ class _Reading:
             files=100,
             grace_s=0.0,
         )
-        mounts = (*sandbox.programs(), Mount(self.out, writable=True))
-        box = Sandbox(mounts=mounts, name="reader", variables=_variables(), limits=limits)
+        box = Sandbox(
+            mounts=(*sandbox.programs(), Mount(self.out, writable=True)),
+            name="reader",
+            variables=_variables(),
+            limits=limits,
+        )
+        scratch.sized(self.out, limits.disk_bytes, limits.files)
         privileges.chown(self.out, box.uid)
         root = self.place / "root"
         root.mkdir(mode=0o700, exist_ok=True)
@@ -206,7 +210,7 @@ class _Reading:
         return ""
 
     def _why_not(self, name: str) -> str:
-        """Return why a file is left out; empty if it is not."""
+        """Return why a file is left out; empty if it is read."""
         if name in self.left_out:
             return self.left_out[name]
         if not name.startswith("raw/"):

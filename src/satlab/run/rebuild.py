@@ -2,7 +2,6 @@
 """Rebuilds records and report from raw files, and exports records."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import collect
@@ -10,7 +9,7 @@ from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab import ownership
-from satlab.report import rows as read
+from satlab.report import measurements
 from satlab.run import reading
 
 
@@ -57,7 +56,7 @@ def _export_har(folders: list[Path], out: Path) -> int:
     loads = [
         (
             (
-                f"{folder.resolve().name} {read.kind_of_load(one.load.protocol, one.pep)}"
+                f"{folder.resolve().name} {measurements.kind_of_load(one.load.protocol, one.pep)}"
                 f" {one.load.load_index}"
             ),
             one.load,
@@ -83,13 +82,12 @@ def _export_har(folders: list[Path], out: Path) -> int:
 
 
 def _check(folders: list[Path]) -> None:
-    faults = [fault for folder in folders for fault in _unusable(folder)]
+    faults = []
+    for folder in folders:
+        try:
+            collect.manifest(folder)
+        except collect.RunFolderError as error:
+            remedy = "a run folder holds a readable manifest.json"
+            faults.append(Fault(str(folder), str(error), remedy))
     if faults:
         raise ConfigError("not all of these are runs", faults)
-
-
-def _unusable(folder: Path) -> Iterator[Fault]:
-    try:
-        collect.manifest(folder)
-    except collect.RunFolderError as error:
-        yield Fault(str(folder), str(error), "a run folder holds a readable manifest.json")

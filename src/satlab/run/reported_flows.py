@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Congestion windows of QUIC connections while they last, from what satperf and satpep write of
-them each 100 ms.
+"""Congestion windows of open QUIC connections, from the lines that satperf and satpep write every
+100 ms.
 
 The kernel knows nothing of them. Sources: satperf's --output (schemas/satperf.schema.json),
 satpep's --metrics (schemas/satpep.schema.json), found among the files that the process has open.
@@ -18,7 +18,9 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import ConfigDict, Field, with_config
 
 MOST_FILES = 16
 MOST_READ = 256 << 10
@@ -28,9 +30,9 @@ at. satperf writes about 5 kB a second.
 """
 LONGEST_LINE = 64 << 10
 MOST_CONNECTIONS = 64
-"""Of one satpep; of further ones the latest are kept."""
+"""Most connections of one satpep; the latest are kept."""
 RECENT_S = 5.0
-"""What was written longer ago does not count as now."""
+"""Age from which a line is out of date, s."""
 KERNEL = "kernel"
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.+:\[\] -]")
 _LONGEST_SOURCE = 40
@@ -39,31 +41,44 @@ _LARGEST = 1 << 53
 Line = Mapping[str, Any]
 
 
+Text64 = Annotated[str, Field(max_length=64)]
+Count = Annotated[int, Field(ge=0)]
+
+
 @dataclass(frozen=True)
 class Flow:
-    """A connection as its sending side sees it: addresses, window, round-trip time.
+    """An established connection that has sent data, as its sender sees it.
 
-    `source`: who reports it. What that source does not say is None or empty.
+    `source`: who reports it: kernel, satperf with its stack, satpep. What that source does not say
+    is None or empty.
     """
 
-    source: str
-    local: str
-    peer: str
-    algorithm: str
-    cwnd_bytes: int
-    rtt_ms: float
-    in_flight_bytes: int | None
-    acked_bytes: int | None
+    source: Text64
+    local: Text64
+    peer: Text64
+    algorithm: Annotated[str, Field(max_length=24)]
+    cwnd_bytes: Count
+    rtt_ms: Annotated[float, Field(ge=0)]
+    in_flight_bytes: Count | None
+    acked_bytes: Count | None
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
+class NodeFlow(Flow):
+    """A flow, and the node of its sender."""
+
+    node: str
 
 
 class Reporter(Protocol):
-    """What the lines of one file have said so far."""
+    """State of the connections by the lines of one file so far."""
 
     def add(self, line: Line) -> None:
         """Take the next line."""
 
     def skipped(self) -> None:
-        """Take note that lines are missing here."""
+        """Some lines are missing here."""
 
     def flows(self, now: float) -> Iterator[Flow]:
         """Yield the connections that are open at a moment, s since the epoch."""
@@ -107,7 +122,7 @@ class SatperfLines:
             side.last = None
 
     def skipped(self) -> None:
-        """Which connections are open is not known any more."""
+        """Forget the open connections."""
         self._sides = {name: _Side(mixed=True, open=1) for name in ("client", "server")}
 
     def flows(self, now: float) -> Iterator[Flow]:
@@ -149,7 +164,7 @@ class SatpepLines:
                 self._last.pop(next(iter(self._last)))
 
     def skipped(self) -> None:
-        """Each line says it all."""
+        """Nothing changes, as each line is complete."""
 
     def flows(self, now: float) -> Iterator[Flow]:
         for number, line in self._last.items():

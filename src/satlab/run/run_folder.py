@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The folder of a run, which always has the run's result; and the steps of every run around its
+"""The folder of a run, which always gets a result; and the steps of a run before and after its
 scenario.
 """
 
@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars
 
 import collect
-from satlab import report
+from collect import EnforcedBy, Manifest
+from satlab import __version__, report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.common.files import write_atomically
@@ -23,10 +24,13 @@ from satlab.link.plan import LinkPlan
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
 from satlab.run import calibrate, host_load, manifest, reading
-from satlab.run.manifest import Manifest
 from satlab.run.session import Host, LabT, run_session
 
-ENDED = {ExitStatus.OK: "ok", ExitStatus.UNCALIBRATED: "ok", ExitStatus.INTERRUPTED: "interrupted"}
+ENDED: Mapping[ExitStatus, Literal["ok", "interrupted"]] = {
+    ExitStatus.OK: "ok",
+    ExitStatus.UNCALIBRATED: "ok",
+    ExitStatus.INTERRUPTED: "interrupted",
+}
 """`status` of the manifest by exit status; `failed` for all others."""
 RunScenario = Callable[[LabT, Callable[[JobProgress], None], threading.Event], ScenarioResult]
 """Runs a scenario on a lab: reports each job's progress, ends early when the event is set."""
@@ -36,7 +40,7 @@ RunScenario = Callable[[LabT, Callable[[JobProgress], None], threading.Event], S
 class RunPlan:
     """The part of plan.json and manifest.json that is known before the run.
 
-    `file`: of the scenario. `lab`: `netns` or `vm`. `options`: those of the link, as on the command
+    `file`: the scenario's. `lab`: `netns` or `vm`. `options`: those of the link, as on the command
     line. `enforced_by`: what enforces the limits of jobs on this host.
     """
 
@@ -47,9 +51,9 @@ class RunPlan:
     profile: str
     emulator: str
     seed: int
-    lab: str = "netns"
+    lab: Literal["netns", "vm"] = "netns"
     options: list[str] | None = None
-    enforced_by: Mapping[str, str] = field(default_factory=dict)
+    enforced_by: EnforcedBy = field(default_factory=EnforcedBy)
 
     def document(self) -> dict[str, Any]:
         """Return plan.json: what will run over which link."""
@@ -66,6 +70,8 @@ class RunPlan:
     def manifest(self, versions: Mapping[str, str]) -> Manifest:
         """Return the manifest of a run that starts now."""
         return Manifest(
+            schema="satlab/manifest/1",
+            satlab_version=__version__,
             run_id=self.run_id,
             scenario=self.scenario.name,
             scenario_sha256=manifest.sha256(self.file),
@@ -76,9 +82,14 @@ class RunPlan:
             lab=self.lab,
             emulator=self.emulator,
             started_unix_s=time.time(),
+            ended_unix_s=None,
+            status="running",
+            reason="",
+            exit_status=None,
             host=manifest.host(),
             versions=dict(versions),
-            enforced_by=dict(self.enforced_by),
+            files={},
+            enforced_by=self.enforced_by,
         )
 
 
@@ -161,7 +172,7 @@ class RunFolder:
         log.line(f"run {plan.run_id}")
         write_atomically(self.path / "plan.json", json.dumps(plan.document(), indent=1) + "\n")
         about = plan.manifest(versions)
-        about.write(self.path / "manifest.json")
+        manifest.write(about, self.path / "manifest.json")
         return about
 
     def _measure(
@@ -203,7 +214,7 @@ class RunFolder:
         return ExitStatus.OK, ""
 
     def _finish(self, about: Manifest, status: ExitStatus, reason: str) -> None:
-        """Write how the run ended, the digest of every raw file."""
+        """Write the end of the run and the digest of every raw file."""
         about.ended_unix_s = time.time()
         about.files, _ = collect.digests(self.path)
         self._write_end(about, status, reason)
@@ -212,7 +223,7 @@ class RunFolder:
     def _write_end(self, about: Manifest, status: ExitStatus, reason: str) -> None:
         about.exit_status, about.reason = int(status), reason
         about.status = ENDED.get(status, "failed")
-        about.write(self.path / "manifest.json")
+        manifest.write(about, self.path / "manifest.json")
 
 
 def failed_samples(records: collect.Table) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from collect import opensand
+from collect.calibration import CalibrationCheck
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role, Topology
 from satlab.lab import lab as labs
@@ -23,7 +24,6 @@ from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest, client_lan
 from satlab.link.expectation import expectation
 from satlab.run import calibrate, host_load, link_probe
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.host_load import HostState
 from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile
@@ -33,9 +33,7 @@ WATCH_S = 0.25
 PROBES = 3
 """Probes of a link, at most."""
 PAUSE_US = 5000.0
-"""Release error from which the host is taken to have paused, us: five times the limit on that of a
-single packet.
-"""
+"""Release error that shows a pause of the host, us: five times the limit for a single packet."""
 QUIET = ProgressLog(quiet=True)
 LabT = TypeVar("LabT")
 OutcomeT = TypeVar("OutcomeT")
@@ -142,8 +140,8 @@ def calibrated(
 ) -> list[CalibrationCheck]:
     """Probe a link; again, up to PROBES times in all, if a check failed while the host paused.
 
-    A pause is seen by satlink's release error, in `metrics`: a link that is wrong is not probed
-    again.
+    satlink's release error in `metrics` shows a pause. Without a pause the link itself is wrong,
+    and is not probed again.
     """
     spoilt = list[str]()
     while True:
@@ -158,9 +156,8 @@ def calibrated(
 
 @dataclass(frozen=True)
 class NetnsHost:
-    """The embedded lab: namespaces of this host, of which this process is the owner.
-
-    `states`: of the host, after the calibration and before the lab is taken down.
+    """The embedded lab: namespaces of this host that this process owns. `states`: the host's, after
+    the calibration and before the lab is taken down.
     """
 
     lab_id: str
@@ -191,8 +188,8 @@ class NetnsHost:
         return checks
 
     def _probe(self, lab: Lab) -> list[CalibrationCheck]:
-        """Measure from the client; from its proxy where the client's LAN has losses, which are not
-        the link's.
+        """Measure from the client. If its LAN has losses, measure from its proxy, as these losses
+        are not the link's.
         """
         proxy, client = client_lan(lab.topology)
         server = lab.topology.node_of(Role.SERVER)
@@ -235,10 +232,7 @@ class NetnsHost:
         ]
 
     def _lost(self) -> Mapping[str, int | None] | None:
-        """Count what the logs of OpenSAND in the run's folder report as lost so far;
-
-        None without them.
-        """
+        """Count the losses in OpenSAND's logs of the run so far; None without logs."""
         logs = self.link.logs
         return (
             opensand.all_losses(logs.parent) if logs and self.link.emulator == "opensand" else None

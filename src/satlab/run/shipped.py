@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ships with satlab and can be named on the command line: one line each."""
+"""Shipped scenarios, profiles, pages, jobs, suites, papers and stacks: one line for each."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -36,35 +36,35 @@ STACKS = {
         " (tcp-pep)"
     ),
 }
-"""What carries transfers, and where."""
+"""Stacks, and the parts of satlab that use each."""
 
 
 def shipped(kind: Kind) -> dict[str, str]:
     """Return name and description of everything of a kind, by name."""
     match kind:
         case "scenarios":
-            return {
-                path.stem: _scenario(json.loads(path.read_text()))
-                for path in _sorted(paths.SCENARIOS, "*.json")
-            }
+            files = sorted(paths.SCENARIOS.glob("*.json"))
+            found = {file.stem: _scenario(json.loads(file.read_text())) for file in files}
         case "profiles":
-            return {
-                name: _first_comment(paths.PROFILES / "_base" / f"{name}.yml")
-                for name in shipped_profiles()
-            }
+            base = paths.PROFILES / "_base"
+            texts = {name: (base / f"{name}.yml").read_text() for name in shipped_profiles()}
+            found = {name: text.partition("\n")[0].strip("# ") for name, text in texts.items()}
         case "pages":
-            return {name: web_target.load(name).title for name in job_host.pages()}
+            found = {name: web_target.load(name).title for name in job_host.pages()}
         case "jobs":
-            return {
-                name: _sentence(job.description)
-                for name, job in descriptor.load_jobs(paths.JOBS).items()
-            }
+            jobs = descriptor.load_jobs(paths.JOBS)
+            texts = {name: " ".join(job.description.split()) for name, job in jobs.items()}
+            found = {name: text.partition(". ")[0].rstrip(".") for name, text in texts.items()}
         case "suites":
-            return {
-                path.stem: yaml_text.read(path)["source"] for path in _sorted(paths.SUITES, "*.yml")
-            }
-        case "papers" | "stacks":
-            return dict(STACKS) if kind == "stacks" else _papers()
+            files = sorted(paths.SUITES.glob("*.yml"))
+            found = {file.stem: yaml_text.read(file)["source"] for file in files}
+        case "papers":
+            files = sorted(paths.PAPERS.glob("*/paper.yml"))
+            found = {file.parent.name: yaml_text.read(file)["title"] for file in files}
+            found = dict(sorted((OF_RUNS | found).items()))
+        case "stacks":
+            found = dict(STACKS)
+    return found
 
 
 def scenario_file(named: Path) -> Path:
@@ -103,22 +103,3 @@ def _scenario(document: dict[str, Any]) -> str:
     usual = defaults(document["name"], names)
     arguments = ", ".join(f"{name}={usual[name]}" if name in usual else name for name in names)
     return f"{document['description']} [{arguments}]" if arguments else str(document["description"])
-
-
-def _sorted(folder: Path, pattern: str) -> list[Path]:
-    return sorted(folder.glob(pattern))
-
-
-def _papers() -> dict[str, str]:
-    found = {
-        path.parent.name: yaml_text.read(path)["title"] for path in paths.PAPERS.glob("*/paper.yml")
-    }
-    return dict(sorted((OF_RUNS | found).items()))
-
-
-def _first_comment(path: Path) -> str:
-    return path.read_text().partition("\n")[0].removeprefix("#").strip()
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.split()).partition(". ")[0].removesuffix(".")

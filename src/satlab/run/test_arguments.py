@@ -11,20 +11,23 @@ from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, scenario
-from satlab.run import kernel, run, shipped
+from satlab.run import kernel, scenario_run, shipped
 
 SCENARIOS = sorted(paths.SCENARIOS.glob("*.json"))
 
 
 def faults(name: str, **values: str) -> str:
     """Return what is said against values of a shipped scenario."""
-    request = run.RunRequest(paths.SCENARIOS / f"{name}.json", LinkOptions(), values, Path("runs"))
+    request = scenario_run.RunRequest(
+        paths.SCENARIOS / f"{name}.json", LinkOptions(), values, Path("runs")
+    )
     with pytest.raises(ConfigError) as caught:
-        run.prepare(request)
+        scenario_run.prepare(request)
     return "; ".join(map(str, caught.value.faults))
 
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.promise("P30")
 def test_p372_a_shipped_scenario_runs_without_values(file: Path) -> None:
     arguments = json.loads(file.read_text()).get("arguments", {})
     values = shipped.settings(file, arguments, {})
@@ -65,6 +68,7 @@ def test_p372_a_scenario_of_one_s_own_has_no_defaults(tmp_path: Path) -> None:
         ("load", {"duration": "0"}, "0.0 is below 0.1"),
     ],
 )
+@pytest.mark.promise("P28")
 def test_p373_numbers_out_of_bounds_are_refused(
     name: str, values: dict[str, str], said: str
 ) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import jsonschema
 import pytest
 
-from satlab.common import paths
+from collect.calibration import Calibration
 from satlab.link.expectation import expectation
 from satlab.link.plan import LinkPlan
 from satlab.run import calibrate
@@ -73,6 +72,7 @@ def test_a_link_as_planned_passes() -> None:
         ({"packets": 0}, "forward_loss_ratio"),
     ],
 )
+@pytest.mark.promise("P34")
 def test_each_deviation_is_named(change: dict[str, Any], name: str) -> None:
     assert failed(probe(**change)) == [name]
 
@@ -264,12 +264,12 @@ def test_metrics_without_an_end_are_not_ok() -> None:
     ]
 
 
-def test_calibration_file_follows_its_schema(tmp_path: Path) -> None:
+def test_calibration_file_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
     assert calibrate.write(path, "r1", calibrate.before(PLAN, probe()))
     assert not calibrate.write(path, "r1", calibrate.before(PLAN, probe(rate_bps=None)))
-    schema = json.loads((paths.SCHEMAS / "calibration.schema.json").read_text())
-    jsonschema.validate(json.loads(path.read_text()), schema)
+    found = Calibration.model_validate_json(path.read_text())
+    assert [(check.name, check.ok) for check in found.checks if not check.ok]
 
 
 def test_lateness_is_judged_line_by_line(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ import collect
 from satlab import report
 from satlab.common import needs, paths
 from satlab.common.errors import ExitStatus
-from satlab.run import run
+from satlab.run import scenario_run
 from satlab.run.demo import Demo
 from satlab.run.quiet_host import Patience
-from satlab.run.run import RunRequest
 from satlab.run.run_folder import RunResult
+from satlab.run.scenario_run import RunRequest
 from satlab.run.session import QUIET
 
 NOTHING = collect.Collected(
@@ -56,8 +56,8 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs([ExitStatus.OK])
-    monkeypatch.setattr(run, "prepare", found.prepare)
-    monkeypatch.setattr(run, "execute", found.execute)
+    monkeypatch.setattr(scenario_run, "prepare", found.prepare)
+    monkeypatch.setattr(scenario_run, "execute", found.execute)
     monkeypatch.setattr(report, "build", found.build)
     return found
 

@@ -10,9 +10,9 @@ import pytest
 
 import collect
 from collect.fixtures.example_run import page_load
-from collect.pages import ADAPTER
+from collect.jobs import Job
+from collect.pages import PageLoad
 from satlab.common.processes import ProcfsProcess
-from satlab.openbach.runner import JobRecord
 from satlab.run import host_load
 from satlab.run.host_load import HostState, PacketCounts
 
@@ -30,21 +30,21 @@ DEV = """Inter-|   Receive                                                |  Tra
 """
 
 
-def job(label: str, length_s: float, waited_s: float | None) -> JobRecord:
-    return JobRecord(
-        1,
-        1,
-        1,
-        1,
-        label,
-        "satlab_iperf3",
-        "client",
-        (),
-        100.0,
-        100.0 + length_s,
-        0,
-        "Not Running",
-        "logs/a.log",
+def job(label: str, length_s: float, waited_s: float | None) -> Job:
+    return Job(
+        job_instance_id=1,
+        scenario_instance_id=1,
+        owner_scenario_instance_id=1,
+        function_id=1,
+        label=label,
+        job="satlab_iperf3",
+        entity="client",
+        argv=(),
+        start_unix_s=100.0,
+        stop_unix_s=100.0 + length_s,
+        exit_code=0,
+        status="Not Running",
+        log="logs/a.log",
         waited_s=waited_s,
     )
 
@@ -73,7 +73,7 @@ def load(
         "wall_s": 33.0,
     }
     cpu = {"cpu_user_s": 0.8 * cpu_s, "cpu_system_s": 0.2 * cpu_s}
-    return ADAPTER.validate_python(page_load("h3", index, random.Random(index)) | change | cpu)  # noqa: S311
+    return PageLoad.model_validate(page_load("h3", index, random.Random(index)) | change | cpu)  # noqa: S311
 
 
 QUIET = (
@@ -108,6 +108,7 @@ def test_measured_loads_are_marked_if_the_host_was_busy(
     assert judged.ok is is_quiet
 
 
+@pytest.mark.promise("P34")
 def test_a_browser_without_a_core_is_out_of_calibration() -> None:
     [judged] = host_load.of_loads([load(0, 0.1), load(1, 3.28, 4980, 2.8), load(2, 0.2)])
     assert not judged.ok and judged.measured == pytest.approx((3.28 - 0.25 * 2.8) / 4.98)

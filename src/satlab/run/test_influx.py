@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlab.common import paths
@@ -25,7 +25,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.link import prometheus
 from satlab.link.options import LinkOptions
-from satlab.run import influx, run
+from satlab.run import influx, scenario_run
 from satlab.run.influx import Database, Feed, line
 
 TIME = 1_764_000_000_000
@@ -305,9 +305,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)
 
 
+@pytest.mark.promise("P52")
 def test_influxdb_returns_the_points(server: str, tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "manifest.json").write_text('{"run_id": "20260101-000000-ping-geo-0001"}')
@@ -351,9 +352,7 @@ def test_influxdb_returns_the_link(server: str, tmp_path: Path) -> None:
     }
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100)
 @given(suffix=TEXT | TRICKY, text=TEXT | TRICKY)
 def test_influxdb_reads_any_text_as_one_point(server: str, suffix: str, text: str) -> None:
     database = Database.of(server)
@@ -391,10 +390,12 @@ def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
         pytest.skip("needs root and satlink")
     link = LinkOptions(profile="leo")
     settings_ = {"count": "3"}
-    request = run.RunRequest(
+    request = scenario_run.RunRequest(
         paths.SCENARIOS / "ping.json", link, settings_, tmp_path, report=False, influx=server
     )
-    outcome = run.execute(run.prepare(request), ProgressLog(quiet=True), threading.Event())
+    outcome = scenario_run.execute(
+        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
+    )
     (series,) = Database.of(server).query(
         f'SELECT rtt_ms FROM "satlab_ping" WHERE "@run_id" = \'{outcome.folder.name}\' AND rtt_ms > 0'  # noqa: S608
     )
@@ -416,6 +417,7 @@ def test_a_run_sends_its_statistics(server: str, tmp_path: Path) -> None:
 DASHBOARD = paths.ROOT / "docs" / "dashboards" / "grafana-satlab.json"
 
 
+@pytest.mark.promise("P52")
 def test_the_dashboard_shows_what_jobs_send(server: str) -> None:
     """Every query of the dashboard returns a series after all declared statistics and link figures
     were sent.

@@ -51,9 +51,8 @@ FLOW = json.dumps(
 
 
 class FakeShell:
-    """Answers ping and iperf3, the echoes before the measurement with nothing;
-
-    `log` has what was run where.
+    """Answers ping and iperf3, the echoes before the measurement with nothing; `log` has what was
+    run where.
     """
 
     def __init__(self, pings: Sequence[str], flow: str = FLOW) -> None:

@@ -54,6 +54,7 @@ def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
         ("web_quic", {"pep": "quic-h3-capable"}),
     ],
 )
+@pytest.mark.promise("P23")
 def test_p304_proxies_have_addresses_of_ipv6_on_both_sides(
     name: str, given: dict[str, str]
 ) -> None:
@@ -96,6 +97,7 @@ def test_p306_each_address_of_a_scenario_may_be_of_the_other_version() -> None:
 @pytest.mark.parametrize(
     ("name", "given"), [("quic", {"pep": "none"}), ("page_load", {"protocol": "h3"})]
 )
+@pytest.mark.promise("P23")
 def test_p294_quic_and_pages_without_proxies_have_addresses_of_ipv6(
     name: str, given: dict[str, str]
 ) -> None:

@@ -4,52 +4,59 @@ requested.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 
 from satlab.common.console import ProgressLog
 from satlab.run import quiet_host
-from satlab.run.quiet_host import Patience
+from satlab.run.quiet_host import HostClock, Patience
 
 LOG = ProgressLog(quiet=True)
 
 
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet_host, "WINDOW_S", 0.02)
+@dataclass
+class SteppedHost:
+    """Each window has its share of the time in which a task waits for a core; the last one stays."""
+
+    shares: Sequence[float]
+    windows: int = 0
+    now_s: float = 0.0
+    pressure_s: float = 0.0
+
+    def pause(self, _: threading.Event, seconds: float) -> None:
+        share = self.shares[min(self.windows, len(self.shares) - 1)]
+        self.windows += 1
+        self.now_s += seconds
+        self.pressure_s += share * seconds
+
+    def wait(self, seconds: float, stop: threading.Event | None = None) -> bool:
+        clock = HostClock(lambda: self.now_s, lambda: self.pressure_s, self.pause)
+        return quiet_host.wait_until_quiet(seconds, LOG, stop or threading.Event(), clock)
 
 
-def pressure(*shares: float) -> Callable[[], float]:
-    """Return a counter that grows by a share of 0.02 s and more in each window; the last share
-    stays.
-    """
-    total, calls = 0.0, 0
-
-    def waited_s() -> float:
-        nonlocal total, calls
-        if calls % 2:  # the end of a window
-            total += 0.02 * shares[min(calls // 2, len(shares) - 1)]
-        calls += 1
-        return total
-
-    return waited_s
-
-
-def test_a_quiet_host_is_waited_for_and_no_longer_than_requested() -> None:
-    assert quiet_host.wait_until_quiet(5, LOG, threading.Event(), pressure(1.0, 1.0, 0.0))
-    assert not quiet_host.wait_until_quiet(0.1, LOG, threading.Event(), pressure(1.0))
-    assert quiet_host.cpu_pressure_s() > 0
+@pytest.mark.parametrize(
+    ("shares", "is_quiet", "windows"),
+    [((1.0, 1.0, 0.0), True, 3), ((1.0,), False, 5), ((0.09,), True, 1), ((0.11,), False, 5)],
+)
+def test_a_quiet_host_is_waited_for_and_no_longer_than_requested(
+    shares: Sequence[float], is_quiet: bool, windows: int
+) -> None:
+    host = SteppedHost(shares)
+    assert (host.wait(5 * quiet_host.WINDOW_S), host.windows) == (is_quiet, windows)
 
 
 def test_without_a_request_nobody_looks_and_a_stop_ends_the_wait() -> None:
-    def unexpected() -> float:
-        raise AssertionError
-
-    assert not quiet_host.wait_until_quiet(0, LOG, threading.Event(), unexpected)
-    stop = threading.Event()
+    host, stop = SteppedHost((0.0,)), threading.Event()
+    assert not host.wait(0)
     stop.set()
-    assert not quiet_host.wait_until_quiet(3600, LOG, stop, unexpected)
+    assert not host.wait(3600, stop)
+    assert host.windows == 0
+
+
+def test_this_host_counts_the_time_in_which_tasks_wait() -> None:
+    assert quiet_host.cpu_pressure_s() > 0
 
 
 @pytest.mark.parametrize(

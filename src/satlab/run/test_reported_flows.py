@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def shown(reporter: Reporter, *lines: dict[str, Any], now: float = NOW) -> list[
     return list(reporter.flows(now))
 
 
+@pytest.mark.promise("P61")
 def test_p348_a_sender_s_last_interval_is_shown_until_its_end() -> None:
     reporter = SatperfLines()
     assert shown(reporter, START) == []

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import jsonschema
 import polars
 import pytest
 
@@ -84,7 +83,7 @@ def record(
 
 def manifest(tmp_path: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((tmp_path / "runs" / "r1" / "manifest.json").read_text())
-    jsonschema.validate(document, json.loads((paths.SCHEMAS / "manifest.schema.json").read_text()))
+    collect.Manifest.model_validate(document)
     return document
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from collect.calibration import CalibrationCheck
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
@@ -17,13 +18,12 @@ from satlab.lab import ownership
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import LinkRequest
 from satlab.run import calibrate, link_probe, session
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.link_probe import Echoes, Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile
 from satlab.run.session import NetnsHost, new_lab_id, run_session
 
-GOOD = CalibrationCheck("rtt_ms", "ms", 580, 581, 579, 583, ok=True)
-LATE = CalibrationCheck("late_packet_ratio.forward", "", 0, 0.5, 0, 0.01, ok=False)
+GOOD = calibrate.check("rtt_ms", "ms", 580, 581, 579, 583)
+LATE = calibrate.check("late_packet_ratio.forward", "", 0, 0.5, 0, 0.01)
 
 
 class FakeHost:
@@ -87,7 +87,7 @@ def test_a_stop_reaches_the_body() -> None:
 
     def body(_: str, halt: threading.Event) -> bool:
         stop.set()
-        return halt.wait(5)
+        return halt.wait(60)
 
     assert run_session(FakeHost(), body, stop=stop).outcome is True
 
@@ -97,7 +97,7 @@ def test_a_lab_that_breaks_ends_the_body_and_says_why() -> None:
 
     def body(_: str, halt: threading.Event) -> bool:
         host.breaks.set()
-        return halt.wait(5)
+        return halt.wait(60)
 
     result = run_session(host, body)
     assert (result.outcome, result.broken) == (True, "satlink has ended")
@@ -113,7 +113,7 @@ def test_a_lab_that_cannot_be_looked_at_ends_the_body() -> None:
     ended: list[bool] = []
     with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="Too many"):
         patch.setattr(host, "broken", broken)
-        run_session(host, lambda _, halt: ended.append(halt.wait(5)))
+        run_session(host, lambda _, halt: ended.append(halt.wait(60)))
     assert ended == [True]
 
 

@@ -12,15 +12,13 @@ from satlab.openbach import descriptor, job_folder, scenario
 
 
 def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> list[str]:
-    """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these;
-
-    ConfigError has every fault.
+    """Check a profile, page, job, lab.yml, scenarios, timelines, or a folder of these; ConfigError
+    has every fault.
 
     `jobs`: a folder of further jobs; then jobs and scenarios are read as OpenBACH reads them.
 
-    Returns what is to be shown: the terminals of a profile that has several, and warnings. Where
-    `lenient`, these are what OpenSAND's loader accepts of a profile although it is wrong; with
-    `jobs` what OpenBACH accepts.
+    Returns lines to show: the terminals of a profile that has several, and warnings. With `lenient`
+    warnings are faults that OpenSAND's loader accepts; with `jobs` those that OpenBACH accepts.
     """
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder")
@@ -94,7 +92,8 @@ def _documents(path: Path, files: list[Path], jobs: Path | None) -> list[str]:
     scenarios = [file for file in files if file not in timelines]
     warnings: list[Fault] | None = None if jobs is None else []
     known = descriptor.all_jobs([jobs] if jobs else [])
-    _refuse(path, [*faults, *scenario.validate_paths(scenarios, known, _entities(), warnings)])
+    entities = list(topology.load(paths.LAB_FILE).nodes)
+    _refuse(path, [*faults, *scenario.validate_paths(scenarios, known, entities, warnings)])
     return _texts(warnings or ())
 
 
@@ -110,10 +109,6 @@ def _job(folder: Path, *, is_upstream: bool) -> list[str]:
 
 def _texts(warnings: Iterable[Fault]) -> list[str]:
     return [f"warning: {warning}" for warning in dict.fromkeys(warnings)]
-
-
-def _entities() -> list[str]:
-    return list(topology.load(paths.LAB_FILE).nodes)
 
 
 def _refuse(path: Path, faults: list[Fault]) -> None:

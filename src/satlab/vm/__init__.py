@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The VM lab: the path as machines of their own, brought up by Vagrant, provisioned by Ansible over
-ssh.
+"""The VM lab: each node of the path is a machine, brought up by Vagrant and provisioned by Ansible
+over ssh.
 """

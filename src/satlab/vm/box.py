@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Vagrant box made from Debian packages alone:
-
-`python -m satlab.vm.box FOLDER`, as root, about two minutes.
+"""A Vagrant box made from Debian packages alone: `python -m satlab.vm.box FOLDER`, as root, about
+two minutes.
 
 For machines without a way to public boxes. Its user is `vagrant` with Vagrant's well-known key,
 which Vagrant replaces at the first boot; its own host keys are made at the first boot, and printed
@@ -179,18 +178,8 @@ def build(folder: Path) -> Path:
 
 def unpack(archive: Path, root: Path) -> None:
     """Unpack a root with its extended attributes, without which ping loses its capability."""
-    run(
-        [
-            "tar",
-            "-C",
-            str(root),
-            "--xattrs",
-            "--xattrs-include=*",
-            "--numeric-owner",
-            "-xf",
-            str(archive),
-        ]
-    )
+    keep = ["--xattrs", "--xattrs-include=*", "--numeric-owner"]
+    run(["tar", "-C", str(root), *keep, "-xf", str(archive)])
 
 
 def _make_bootable(root: Path) -> None:
@@ -228,20 +217,8 @@ def _make_disk(scratch: Path, root: Path) -> Path:
         file.truncate(size_mib * 1024 * 1024)
     # Syslinux reads neither 64-bit block numbers nor metadata checksums of ext4.
     features = "^64bit,^metadata_csum"
-    run(
-        [
-            "mkfs.ext4",
-            "-q",
-            "-F",
-            "-L",
-            "satlab-root",
-            "-O",
-            features,
-            "-d",
-            str(root),
-            str(partition),
-        ]
-    )
+    named = ["-L", "satlab-root", "-O", features]
+    run(["mkfs.ext4", "-q", "-F", *named, "-d", str(root), str(partition)])
     mount = scratch / "mount"
     mount.mkdir()
     run(["mount", "-o", "loop", str(partition), str(mount)])

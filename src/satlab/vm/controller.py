@@ -24,13 +24,12 @@ UPDATE_S_PER_AGENT = 12.0
 agents, 2.7.0).
 """
 WORK_DEADLINE_S = 300.0
-"""For one answer: when an entity is added, the controller requests facts of every agent of the
-project; an export is made on request.
+"""Longest time for one answer, s. When an entity is added, the controller requests facts of every
+agent of the project; an export is made on request.
 """
 TRIES = 5
-"""For a GET whose connection breaks: its HTTP server resets connections now and then.
-
-Only GET is repeated.
+"""Tries of a GET whose connection breaks: the controller's HTTP server resets connections now and
+then. Only GET is repeated.
 """
 INSTALL_DEADLINE_S = 900.0
 POLL_S = 1.0
@@ -139,7 +138,7 @@ class Controller:
     def _exchange(
         self, method: str, path: str, content: bytes, kind: str, deadline_s: float
     ) -> tuple[int, bytes]:
-        """Make one request on a connection of its own."""
+        """Make one request on a new connection."""
         protocol = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = protocol(self.host, self.port, timeout=deadline_s)
         try:
@@ -323,9 +322,8 @@ class Controller:
 
 
 def _refusal(status: int, answer: bytes) -> str:
-    """Return the reason of a refusal:
-
-    `error` of the conductor, `msg` of the view, with place and details.
+    """Return the reason of a refusal: `error` of the conductor, `msg` of the view, with place and
+    details.
     """
     try:
         body = json.loads(answer)

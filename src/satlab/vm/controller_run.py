@@ -14,30 +14,30 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
+from collect.jobs import Job, JobEnd
 from satlab.common.archive import ArchiveError, Gunzip, Kind, Limits, Reader, Section
 from satlab.common.errors import HostError
 from satlab.openbach.document import is_name
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.openbach.model import BoundScenario, StartJob, StartScenario
-from satlab.openbach.runner import JobProgress, JobRecord, Outcome, ScenarioResult, append_line
+from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult, append_line
 from satlab.vm.controller import POLL_S, Controller
 
 PROJECT = "satlab"
 SETTLE_S = 20.0
-"""For the status of jobs that were stopped, after the end of their instance; the agent is polled
-every 2 s.
+"""Longest time until the status of stopped jobs is known after the end of their instance, s. The
+agent is polled every 2 s.
 """
 STOP_DEADLINE_S = 60.0
-"""For the end of an instance after its stop was requested; then the run fails."""
+"""Longest time from a stop to the end of an instance, s; then the run fails."""
 LIMITS = Limits(total_bytes=4 << 30, files=100_000)
-"""Of the stored files of one job."""
+"""Limits of the stored files of one job."""
 LOST_S = 60.0
 """A controller that does not answer within this time is considered lost."""
 OVER = (ScenarioStatus.FINISHED_OK, ScenarioStatus.FINISHED_KO, ScenarioStatus.STOPPED)
@@ -115,7 +115,7 @@ def run(
     ended = _settled(controller, number, seen, ended)
     records = tuple(_job_records(ended, scenario, stop_unix_s))
     for record in records:
-        append_line(raw / "jobs.jsonl", asdict(record))
+        append_line(raw / "jobs.jsonl", record.model_dump())
     _fetch(controller, number, raw)
     status = str(ended["status"])
     reason = why or _reason(ended)
@@ -166,8 +166,8 @@ def _watch(
 
 
 def _settled(controller: Controller, number: int, seen: "_Changes", instance: Instance) -> Instance:
-    """Poll an instance that is over until no job of it is `Unknown`: a job that was stopped is so
-    at first.
+    """Poll an instance that is over until none of its jobs is `Unknown`, the first status of a
+    stopped job.
     """
     end = time.monotonic() + SETTLE_S
     while _is_unsettled(instance) and time.monotonic() < end:
@@ -246,19 +246,16 @@ def _reason(instance: Instance) -> str:
 # --- when it is over ------------------------------------------------------------------------------
 
 
-def _job_records(
-    instance: Instance, scenario: BoundScenario, over_unix_s: float
-) -> Iterator[JobRecord]:
-    """Yield the record of each job; one without an end date has ended with the scenario.
-
-    `argv` are the arguments alone: OpenBACH does not report the command.
+def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float) -> Iterator[Job]:
+    """Yield the record of each job; one without an end date has ended with the scenario. `argv` has
+    only the arguments, as OpenBACH does not report the command.
     """
     for current, function, words in _with_words(instance, scenario):
         job = function.get("job")
         if not job:
             continue
         status = JobStatus(job["status"])
-        yield JobRecord(
+        yield Job(
             job_instance_id=job["id"],
             scenario_instance_id=current["scenario_instance_id"],
             owner_scenario_instance_id=instance["scenario_instance_id"],
@@ -270,7 +267,7 @@ def _job_records(
             start_unix_s=unix_s(job.get("start_date"), over_unix_s),
             stop_unix_s=unix_s(job.get("stop_date"), over_unix_s),
             exit_code=0 if status is JobStatus.NOT_RUNNING else None,
-            status=status if status.ended else JobStatus.UNKNOWN,
+            status=cast("JobEnd", (status if status.ended else JobStatus.UNKNOWN).value),
             log="",
         )
 

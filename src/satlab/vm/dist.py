@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages of the programs for guests, so that nothing is compiled there:
-
-`python -m satlab.vm.dist FOLDER`.
+"""Debian packages of the programs for guests, so that nothing is compiled there: `python -m
+satlab.vm.dist FOLDER`.
 
 The same tree results in the same bytes: files are of root, with the time of the last commit, in one
 order.
@@ -27,7 +26,7 @@ from satlab.common.errors import HostError
 from satlab.lab import web_target
 
 LIBRARY = Path("usr/lib/satlab")
-"""Where jobs, their interpreter path and the launcher lie on guests."""
+"""Places of jobs, their interpreter path and the launcher on guests."""
 WWW = Path("srv/satlab/www")
 PROGRAMS = ("satlink", "satperf", "satpep", "satfec")
 """satlab's compiled programs; those that are built are packed, satlink is required."""
@@ -51,7 +50,7 @@ class Package:
 
 
 def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
-    """Build every package into `folder` (made if missing), in place of those of other versions.
+    """Build every package into `folder` (made if missing) and remove those of other versions.
 
     Raises:
         HostError: satlink is not built, or dpkg-deb is missing or fails.
@@ -70,9 +69,8 @@ def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
 
 
 def commit_time() -> int:
-    """Return the time of the last commit, s since the epoch;
-
-    SOURCE_DATE_EPOCH where there is no repository.
+    """Return the time of the last commit, s since the epoch; SOURCE_DATE_EPOCH where there is no
+    repository.
     """
     if "SOURCE_DATE_EPOCH" in os.environ:
         return int(os.environ["SOURCE_DATE_EPOCH"])

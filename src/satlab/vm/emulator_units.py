@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collect import opensand
+from collect.calibration import CalibrationCheck
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
@@ -16,7 +17,6 @@ from satlab.link.config import Emulator
 from satlab.link.expectation import expectation
 from satlab.link.plan import LinkPlan
 from satlab.run import calibrate, link_probe, session
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.link_probe import ProbeError, ProbePath
 from satlab.run.metrics_file import MetricsFile
 from satlab.vm.inventory import side, terminals
@@ -25,15 +25,14 @@ from satlab.vm.vm_hosts import VmLab
 
 ECHO_DEADLINE_S = 30.0
 LISTEN_DEADLINE_S = 10.0
-NOT_CALIBRATED = CalibrationCheck(
+NOT_CALIBRATED = calibrate.check(
     "rtt_ms",
     "ms",
     0,
     None,
     0,
     0,
-    ok=False,
-    note="the hosts are not reached over ssh: nothing was calibrated",
+    "the hosts are not reached over ssh: nothing was calibrated",
 )
 
 
@@ -121,17 +120,8 @@ class VmHost:
             self.lab.output(node, "systemctl", "restart", self.emulator)
         path = self._path
         try:
-            self.lab.output(
-                path.client,
-                "ping",
-                "-n",
-                "-q",
-                "-c",
-                "1",
-                "-w",
-                f"{ECHO_DEADLINE_S:.0f}",
-                path.address,
-            )
+            ping = f"ping -n -q -c 1 -w {ECHO_DEADLINE_S:.0f} {path.address}"
+            self.lab.output(path.client, *ping.split())
         except HostError as error:
             raise HostError(
                 "no echo crosses the VM lab", "look at it: satlab vm status, satlab vm provision"

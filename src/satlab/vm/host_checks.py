@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from satlab.common.errors import HostError
-from satlab.common.topology import Machines, Size, Topology
+from satlab.common.topology import Size, Topology
 from satlab.vm import box, inventory
 
 Driver = Literal["kvm", "qemu"]
@@ -25,10 +25,11 @@ PROGRAMS = {
 }
 """Program: the Debian or Ubuntu package that has it."""
 SPARE_MIB = 1024
-"""Memory that the host itself keeps."""
+"""Memory for the host itself."""
 DISK_MIB_PER_HOST = 3072
-"""What a guest writes over its box, the browser's being the largest."""
+"""Space that a guest writes beyond its box, mostly the browser's."""
 _COMMAND_DEADLINE_S = 60.0
+_BOX = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,7 @@ def check(
     Raises:
         HostError: something is missing; its text names everything that is.
     """
-    machines = inventory.machines(topology)
-    names = inventory.hosts(topology, size)
-    faults = [*_programs(host)]
-    if not faults:
-        faults += [*_libvirt(host), *_box(host, machines, box_name)]
-    faults += [
-        *_kvm(host, driver),
-        *_memory(host, machines, names),
-        *_disk(host, folder, len(names)),
-    ]
+    faults = list(_missing(topology, size, driver, box_name, folder, host))
     if faults:
         raise HostError(
             "the host cannot carry the VM lab: " + "; ".join(fault.what for fault in faults),
@@ -94,38 +86,38 @@ def check(
     return [slow] if driver == "qemu" else []
 
 
-def _programs(host: Host) -> Iterator[MissingRequirement]:
+def _missing(
+    topology: Topology, size: Size, driver: Driver, box_name: str | None, folder: Path, host: Host
+) -> Iterator[MissingRequirement]:
+    machines = inventory.machines(topology)
+    names = inventory.hosts(topology, size)
+
     missing = [package for program, package in PROGRAMS.items() if host.which(program) is None]
-    if host.which("vagrant") and "vagrant-libvirt" not in (
-        host.output("vagrant", "plugin", "list") or ""
-    ):
+    plugins = host.output("vagrant", "plugin", "list") if host.which("vagrant") else None
+    if host.which("vagrant") and "vagrant-libvirt" not in (plugins or ""):
         missing.append("vagrant-libvirt")
     if missing:
         packages = " ".join([*missing, "libvirt-daemon-system"])
         yield MissingRequirement(
             f"missing: {', '.join(missing)}", f"sudo apt-get install {packages}"
         )
+    else:
+        if host.output("virsh", "--connect", "qemu:///system", "list", "--name") is None:
+            yield MissingRequirement(
+                "libvirt does not answer to this user",
+                "sudo systemctl start libvirtd; sudo adduser $USER libvirt, then log in again",
+            )
+        if box_name == box.NAME and box.NAME not in (host.output("vagrant", "box", "list") or ""):
+            added = f"vagrant box add --name {box.NAME} dist/{box.SUITE}.box"
+            yield MissingRequirement(
+                f"the box {box.NAME} is not there", f"sudo make box, then {added}"
+            )
+        elif box_name not in (None, box.NAME) and not _BOX.fullmatch(box_name or ""):
+            yield MissingRequirement(
+                f"LAB_BOX={box_name}: is not the name of a box",
+                f"OWNER/NAME, such as {machines.box.name}",
+            )
 
-
-def _libvirt(host: Host) -> Iterator[MissingRequirement]:
-    if host.output("virsh", "--connect", "qemu:///system", "list", "--name") is None:
-        yield MissingRequirement(
-            "libvirt does not answer to this user",
-            "sudo systemctl start libvirtd; sudo adduser $USER libvirt, then log in again",
-        )
-
-
-def _box(host: Host, machines: Machines, name: str | None) -> Iterator[MissingRequirement]:
-    if name == box.NAME and box.NAME not in (host.output("vagrant", "box", "list") or ""):
-        added = f"vagrant box add --name {box.NAME} dist/{box.SUITE}.box"
-        yield MissingRequirement(f"the box {box.NAME} is not there", f"sudo make box, then {added}")
-    elif name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+", name):
-        yield MissingRequirement(
-            f"LAB_BOX={name}: is not the name of a box", f"OWNER/NAME, such as {machines.box.name}"
-        )
-
-
-def _kvm(host: Host, driver: Driver) -> Iterator[MissingRequirement]:
     if driver == "kvm" and not os.access(host.kvm, os.R_OK | os.W_OK):
         why = "is not there" if not host.kvm.exists() else "is not open to this user"
         yield MissingRequirement(
@@ -133,8 +125,6 @@ def _kvm(host: Host, driver: Driver) -> Iterator[MissingRequirement]:
             "turn virtualisation on, or adduser $USER kvm, or LAB_DRIVER=qemu (slow)",
         )
 
-
-def _memory(host: Host, machines: Machines, names: list[str]) -> Iterator[MissingRequirement]:
     needed = sum(machines.hosts[name].memory_mib for name in names) + SPARE_MIB
     found = re.search(r"^MemAvailable:\s+(\d+) kB", host.meminfo.read_text(), re.MULTILINE)
     available = int(found[1]) >> 10 if found else 0
@@ -144,9 +134,7 @@ def _memory(host: Host, machines: Machines, names: list[str]) -> Iterator[Missin
             "LAB_SIZE=small, or less memory_mib in vagrant/lab.yml",
         )
 
-
-def _disk(host: Host, folder: Path, count: int) -> Iterator[MissingRequirement]:
-    needed, free = count * DISK_MIB_PER_HOST, host.free_disk_mib(folder)
+    needed, free = len(names) * DISK_MIB_PER_HOST, host.free_disk_mib(folder)
     if free < needed:
         yield MissingRequirement(
             f"{free} MiB of disk are free at {folder}, {needed} are needed", "free some space"

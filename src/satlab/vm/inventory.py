@@ -62,7 +62,12 @@ def machines(topology: Topology) -> Machines:
             f"{LAB_FILE}: has no machines",
             hint="the VM lab needs them: see schemas/lab.schema.json",
         )
-    joined = {end.node for network in _emulation(topology) for end in topology.ends(network)}
+    joined = {
+        end.node
+        for name, network in topology.networks.items()
+        if network.kind is NetworkKind.EMULATION
+        for end in topology.ends(name)
+    }
     faults = [
         Fault(f"nodes.{one.st}.interfaces", "none is on the emulation network", "add one")
         for one in further(topology)
@@ -71,12 +76,6 @@ def machines(topology: Topology) -> Machines:
     if faults:
         raise ConfigError(f"{LAB_FILE}: the VM lab cannot join its terminals", faults)
     return topology.machines
-
-
-def _emulation(topology: Topology) -> list[str]:
-    return [
-        name for name, network in topology.networks.items() if network.kind is NetworkKind.EMULATION
-    ]
 
 
 def side(topology: Topology, name: str) -> str:
@@ -109,9 +108,8 @@ def mac(address: IPv4Address) -> str:
 def inventory(
     topology: Topology, choices: VmOptions, connection: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the inventory as plain data;
-
-    `connection` holds variables for single hosts, such as the key to use.
+    """Return the inventory as plain data; `connection` holds variables for single hosts, such as
+    the key to use.
     """
     found = machines(topology)
     names = hosts(topology, choices.size)

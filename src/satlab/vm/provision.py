@@ -36,8 +36,8 @@ from satlab.vm.inventory import VmOptions, inventory, write
 ANSIBLE = paths.ROOT / "ansible"
 DEADLINE_S = 3600.0
 SILENCE_S = 900.0
-"""A play without output for so long hangs; the longest task, OpenBACH's installer, has a deadline
-of its own.
+"""Time without output after which a play hangs. The longest task, OpenBACH's installer, has its own
+deadline.
 """
 CERTIFICATE_AGE_S = 86400.0
 _NAMESPACE = "/proc/self/ns/net"
@@ -52,7 +52,7 @@ _FATAL = re.compile(
 )
 _MESSAGE = re.compile(r'"msg": "((?:[^"\\]|\\.)*)"')
 _MESSAGE_END = 200
-"""Characters of a message that are kept of its beginning and of its end."""
+"""Characters that are kept at the beginning and at the end of a message."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,7 @@ def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
     """Return OpenSAND's terminals and gateway by their names in the roles; a lab of one terminal
     has the first alone.
 
-    Raises:
-        ConfigError: the profile has other terminals than lab.yml, or addresses of its own.
+    Raises: ConfigError: the profile has other terminals or addresses than lab.yml.
     """
     further = terminals.further(topology)
     others = found.further_sts if further else ()
@@ -236,7 +235,7 @@ def grounds(topology: Topology, found: Description) -> dict[str, GroundEntity]:
 
 
 def for_role(name: str, entity: GroundEntity, found: Description) -> dict[str, str]:
-    """Return what the role needs of an entity: its TAP, and its files in the folder of the profile."""
+    """Return the variables of an entity for its role: TAP, and files in the folder of the profile."""
     own = name in ("st", "gw")
     infrastructure = entity.infrastructure if own else _infrastructure(entity)
     profile = entity.profile or found.st.profile or ""
@@ -271,7 +270,7 @@ def own_files(folder: VmFolder, profile: Path, entities: Mapping[str, GroundEnti
 
 
 def _current(packages: Path) -> bool:
-    """Return whether packages of this commit are there, made after the emulator."""
+    """Return whether there are packages of this commit that are newer than the emulator."""
     found = list(packages.glob(f"satlink_*+{dist.commit_time()}_*.deb"))
     return bool(found) and found[0].stat().st_mtime >= paths.SATLINK.stat().st_mtime
 
@@ -311,20 +310,15 @@ def ssh_options(folder: VmFolder) -> list[str]:
     """Return ssh's options for a lab: its own list of hosts, keys alone, and no wait without an
     end.
     """
-    return [
-        "-o",
+    options = (
         f"UserKnownHostsFile={folder.known_hosts}",
-        "-o",
         "StrictHostKeyChecking=yes",
-        "-o",
         "BatchMode=yes",
-        "-o",
         "ConnectTimeout=15",
-        "-o",
         "ServerAliveInterval=5",
-        "-o",
         "ServerAliveCountMax=6",
-    ]
+    )
+    return [word for option in options for word in ("-o", option)]
 
 
 def play(
@@ -349,7 +343,7 @@ def play(
     if not program.exists():
         raise HostError(
             "Ansible is missing",
-            "install it: .venv/bin/pip install --require-hashes -r requirements-dev.lock",
+            "install it: ./satlab --install vm",
         )
     # Whole paths: `enter` may lead to another folder.
     argv = [*enter, str(program), "-i", str(folder.inventory), str(ANSIBLE / playbook), *extra]
@@ -384,8 +378,8 @@ def play(
 
 
 def strategy() -> dict[str, str]:
-    """Return the settings that keep one Python on each host, in place of one for each task; the
-    user's come first.
+    """Return the settings that keep one Python running on each host instead of one for each task.
+    The user's settings take precedence.
     """
     found = importlib.util.find_spec("ansible_mitogen")
     if found is None or found.origin is None:
@@ -453,13 +447,6 @@ def _why(text: str) -> str:
     )
     message = _MESSAGE.search(fatal[2])
     said = re.sub(r"\\[rnt]", " ", message[1]).replace('\\"', '"') if message else fatal[2]
-    return f"{fatal[1]}: {task[-1] if task else 'start'}: {_shortened(said)}"
-
-
-def _shortened(text: str) -> str:
-    """Shorten a long message in the middle: modules report a fault at its start, ssh at its end."""
-    return (
-        text
-        if len(text) <= 2 * _MESSAGE_END
-        else f"{text[:_MESSAGE_END]} ... {text[-_MESSAGE_END:]}"
-    )
+    if len(said) > 2 * _MESSAGE_END:  # modules report a fault at the start, ssh at the end
+        said = f"{said[:_MESSAGE_END]} ... {said[-_MESSAGE_END:]}"
+    return f"{fatal[1]}: {task[-1] if task else 'start'}: {said}"

@@ -1,8 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launcher of one job on a guest, started over ssh:
-
-`run-job`, with a request as the first line of stdin.
+"""Launcher of one job on a guest, started over ssh: `run-job`, with a request as the first line of
+stdin.
 
 The request is `{"run": NAME, "job": NAME, "argv": [...], "environment": {...}, "capabilities":
 [NAME, ...] or null}`. The job runs as the user of jobs with these capabilities and no way to more;
@@ -108,16 +107,8 @@ def dropped(argv: list[str], capabilities: list[str]) -> list[str]:
     """
     caps = ",".join(("-all", *(f"+{each}" for each in capabilities)))
     sets = (f"--bounding-set={caps}", f"--inh-caps={caps}", f"--ambient-caps={caps}")
-    return [
-        "setpriv",
-        f"--reuid={USER}",
-        f"--regid={USER}",
-        "--clear-groups",
-        "--no-new-privs",
-        *sets,
-        "--",
-        *argv,
-    ]
+    user = (f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs")
+    return ["setpriv", *user, *sets, "--", *argv]
 
 
 def _end_session(leader: int) -> None:

@@ -27,11 +27,11 @@ from satlab.lab import privileges
 from satlab.vm.dist import LIBRARY
 
 SEPARATOR = "@job"
-"""Between ssh's words, which may hold `--` themselves, and the job's."""
+"""Separates ssh's words, which may contain `--`, from the job's."""
 RUN_JOB = ("sudo", "-n", f"/{LIBRARY}/run-job")
 FETCH_DEADLINE_S = 120.0
 LIMITS = Limits(total_bytes=4 << 30, files=100_000)
-"""Of what the jobs of one guest recorded: captures, and a browser's files."""
+"""Limits of the records of one guest's jobs: captures, and a browser's files."""
 PASSED = (
     "LANG",
     "PATH",
@@ -43,7 +43,7 @@ PASSED = (
     "OWNER_SCENARIO_INSTANCE_ID",
     "SATLAB_CONTROL",
 )
-"""Of the runner's environment; folders are the guest's own."""
+"""Variables of the runner that a job gets; folders are the guest's."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -96,8 +96,8 @@ def there(word: str) -> str:
 
 
 def fetch(ssh: Sequence[str], run: str, raw: Path) -> None:
-    """Bring what the jobs of a run recorded on one guest into the run's raw folder; statistics
-    share one file there.
+    """Copy the records of a run's jobs from one guest into the run's raw folder; statistics share
+    one file there.
 
     Raises:
         HostError: the guest does not send it.

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A scenario through a controller:
-
-`satlab serve`, whose contract is OpenBACH's, with a helper that runs nothing.
+"""A scenario through a controller: `satlab serve`, whose contract is OpenBACH's, with a helper that
+runs nothing.
 """
 
 import contextlib
@@ -26,13 +25,12 @@ from satlab.link.plan import plan_link
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
-from satlab.service import pages
 from satlab.service.api import passwords
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.app import create_app
 from satlab.service.api.conftest import PASSWORD, FakeHelper
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.app import create_app
 from satlab.service.helper.verbs import ScenarioRequest
 from satlab.vm import controller_run, provision, vm_run
 from satlab.vm.controller import Controller, RefusedError
@@ -46,9 +44,8 @@ BEGAN = 1_800_000_000.0
 
 @dataclass
 class Helper(FakeHelper):
-    """Ends each run at once with one job, its statistics and a stored file;
-
-    `exit_status` None: waits for the stop.
+    """Ends each run at once with one job, its statistics and a stored file; `exit_status` None:
+    waits for the stop.
     """
 
     state: Path = Path()
@@ -149,7 +146,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
         port = listener.getsockname()[1]
         settings = Settings(tmp_path / "state", frozenset({f"127.0.0.1:{port}"}))
         store, helper = Store(settings.database), Helper(state=settings.state)
-        app = create_app(store, helper, settings, pages=pages.mount)
+        app = create_app(store, helper, settings)
         app.state.context.accounts.put(User("admin", Role.ADMIN), PASSWORD)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -165,6 +162,7 @@ def ping(**settings: str) -> BoundScenario:
     return scenario.bind(loaded, {"count": "3", **settings})
 
 
+@pytest.mark.promise("P98")
 def test_a_run_leaves_what_the_runner_leaves(served: Served, tmp_path: Path) -> None:
     events: list[JobProgress] = []
     raw = tmp_path / "run" / "raw"

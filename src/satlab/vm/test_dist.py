@@ -36,6 +36,7 @@ def listing(deb: Path) -> dict[str, str]:
     return {row[5]: row[0] for row in rows}
 
 
+@pytest.mark.promise("P99")
 def test_the_same_tree_results_in_the_same_bytes(packages: tuple[list[Path], list[Path]]) -> None:
     first, second = (
         [(p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in each] for each in packages

@@ -69,6 +69,7 @@ def test_too_little_memory_is_reported_with_figures(tmp_path: Path) -> None:
     assert "10240 are needed" in said(tmp_path, host(tmp_path, free_mib=9000), size=Size.FULL)
 
 
+@pytest.mark.promise("P96")
 def test_all_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
     fake = host(tmp_path, free_mib=100, kvm=False, which=lambda _: None, free_disk_mib=lambda _: 5)
     text = said(tmp_path, fake)
@@ -171,10 +172,8 @@ def test_a_long_message_of_ssh_is_reported_to_its_last_words(
 
 def test_a_play_that_hangs_is_ended(folder: VmFolder, ansible: Callable[[str], None]) -> None:
     ansible("echo 'TASK [base : wait]'\nexec sleep 60")
-    heard: list[str] = []
     with pytest.raises(RunError, match="Ansible hangs"):
-        provision.play(folder, "site.yml", on_task=heard.append, deadline_s=1.0)
-    assert heard == ["base : wait"]
+        provision.play(folder, "site.yml", deadline_s=0.5)
 
 
 def test_a_play_is_found_from_wherever_it_is_entered(
@@ -220,7 +219,7 @@ def test_a_failed_up_has_a_hint(tmp_path: Path, folder: VmFolder, text: str, hin
 def test_an_up_without_an_end_is_ended(
     tmp_path: Path, folder: VmFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(vagrant.UP_DEADLINE_S, "kvm", 1.5)
+    monkeypatch.setitem(vagrant.UP_DEADLINE_S, "kvm", 5.0)
     with pytest.raises(HostError, match="did not end within") as caught:
         tool(tmp_path, "echo 'Waiting for domain to get an IP address'; sleep 60").up(
             folder, ["st"], lambda _: None

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from collect import opensand
+from collect.calibration import CalibrationCheck
 from collect.records import Record
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, HostError
@@ -18,7 +19,6 @@ from satlab.link.config import Emulator
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
 from satlab.run import metrics_file
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.link_probe import ProbeError
 from satlab.run.session import QUIET, run_session
 from satlab.vm import inventory, provision, vm_commands, vm_run
@@ -30,10 +30,20 @@ from satlab.vm.vm_hosts import VmLab
 SCENARIO = paths.SCENARIOS / "ping.json"
 
 
-def lab(tmp_path: Path, enter: tuple[str, ...] = ()) -> VmLab:
+def lab(tmp_path: Path, ssh: str = "") -> VmLab:
+    """Return a lab; its ssh is this shell script."""
     folder = VmFolder(tmp_path / "lab")
     folder.make()
-    return VmLab(folder, topology.load(), enter=enter)
+    if not ssh:
+        return VmLab(folder, topology.load())
+    program = tmp_path / "ssh"
+    program.write_text(f"#!/bin/sh\n{ssh}")
+    program.chmod(0o755)
+    return VmLab(folder, topology.load(), enter=("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+
+
+HOST = "for last; do before=$host; host=$at; at=$last; done\n"
+"""Words of ssh: `$before` the host, `$last` the command."""
 
 
 def test_a_lab_that_was_never_provisioned_is_refused(tmp_path: Path) -> None:
@@ -44,11 +54,8 @@ def test_a_lab_that_was_never_provisioned_is_refused(tmp_path: Path) -> None:
 
 def test_words_arrive_on_a_host_as_they_are(tmp_path: Path) -> None:
     """ssh joins its words for the shell there; this ssh prints what such a shell would run."""
-    script = tmp_path / "ssh"
-    script.write_text('#!/bin/sh\nfor last; do :; done\neval "set -- $last"\nprintf "%s|" "$@"\n')
-    script.chmod(0o755)
     words = ("a b", "$HOME", "it's", "${Package} ${Version}\\n", "--")
-    found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+    found = lab(tmp_path, 'for last; do :; done\neval "set -- $last"\nprintf "%s|" "$@"\n')
     assert found.output("st", *words).decode() == "|".join(("sudo", "-n", *words)) + "|"
     assert shlex.split(found.argv("st", *words)[-1]) == ["sudo", "-n", *words]
 
@@ -61,10 +68,7 @@ def test_t07_ssh_takes_pinned_hosts_and_the_lab_s_key_alone(tmp_path: Path) -> N
 
 
 def test_a_host_that_fails_reports_its_last_words(tmp_path: Path) -> None:
-    script = tmp_path / "ssh"
-    script.write_text("#!/bin/sh\necho first >&2; echo no such unit >&2; exit 4\n")
-    script.chmod(0o755)
-    found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+    found = lab(tmp_path, "echo first >&2; echo no such unit >&2; exit 4")
     with pytest.raises(HostError, match="sat: systemctl: no such unit"):
         found.output("sat", "systemctl", "restart", "satlink")
     with pytest.raises(ConfigError, match="no host 'nobody'"):
@@ -105,13 +109,8 @@ def test_a_run_starts_its_emulator_afresh(
     tmp_path: Path, emulator: Emulator, restarted: list[str]
 ) -> None:
     """OpenSAND's satellite comes first, its terminal last."""
-    script, log = tmp_path / "ssh", tmp_path / "log"
-    script.write_text(
-        '#!/bin/sh\nfor last; do before=$host; host=$at; at=$last; done\necho "$before $last"'
-        f" >>{log}\n"
-    )
-    script.chmod(0o755)
-    found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+    log = tmp_path / "log"
+    found = lab(tmp_path, f'{HOST}echo "$before $last" >>{log}\n')
     config = provision.link_config(topology.load(), LinkOptions(emulator=emulator))
     host = VmHost(found, plan_link(config), emulator, tmp_path / "link.jsonl")
     host.restart()
@@ -126,19 +125,16 @@ def test_losses_in_opensand_s_logs_are_fetched_and_judged(tmp_path: Path) -> Non
     """Each entity's journal since its start is in the run folder; what the scenario lost marks the
     run.
     """
-    lost, script = "error during encapsulation : EncapErrorSizeBuffer\n", tmp_path / "ssh"
-    script.write_text(f"""#!/bin/sh
-for last; do before=$host; host=$at; at=$last; done
-case "$before $last" in
+    lost = "error during encapsulation : EncapErrorSizeBuffer\n"
+    script = f"""{HOST}case "$before $last" in
 *InvocationID*) echo "of-$before" ;;
 *198.19.0.15*journalctl*of-vagrant@198.19.0.15) cat {tmp_path}/journal ;;
 *journalctl*) echo quiet ;;
 *" ping "*) echo "{PING}" ;;
 *" ss "*) echo LISTEN ;;
 esac
-""")
-    script.chmod(0o755)
-    found = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+"""
+    found = lab(tmp_path, script)
     config = provision.link_config(topology.load(), LinkOptions(emulator="opensand"))
     raw = tmp_path / "raw"
     host = VmHost(found, plan_link(config), "opensand", raw / "link.jsonl")
@@ -153,7 +149,7 @@ esac
     assert [(r.labels["entity"], r.labels["cause"], r.value) for r in records] == [
         ("gw", "gse_encapsulation", 5)
     ]
-    script.write_text("#!/bin/sh\nexit 255\n")
+    lab(tmp_path, "exit 255")
     assert {check.measured for check in host.release_errors(found, 0.0)} == {None}
 
 
@@ -174,19 +170,16 @@ def answering(tmp_path: Path, metrics: str = "") -> tuple[VmHost, Path]:
     (tmp_path / "metrics").write_text(metrics)
     flow = {"intervals": [], "end": {"sum_received": {"packets": 6000, "lost_packets": 200}}}
     (tmp_path / "flow").write_text(json.dumps(flow))
-    script, log = tmp_path / "ssh", tmp_path / "log"
-    script.write_text(f"""#!/bin/sh
-for last; do before=$host; host=$at; at=$last; done
-echo "$before $last" >>{log}
+    log = tmp_path / "log"
+    script = f"""{HOST}echo "$before $last" >>{log}
 case "$last" in
 *" ping "*) echo "{PING}" ;;
 *" cat "*) cat {tmp_path}/metrics ;;
 *" ss "*) echo LISTEN ;;
 *" iperf3 -J "*) cat {tmp_path}/flow ;;
 esac
-""")
-    script.chmod(0o755)
-    machines = lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin"))
+"""
+    machines = lab(tmp_path, script)
     plan = plan_link(provision.link_config(topology.load(), LinkOptions()))
     return VmHost(machines, plan, "satlink", tmp_path / "link.jsonl"), log
 
@@ -269,10 +262,7 @@ def test_the_machines_link_is_measured_again_after_a_pause(
 
 
 def test_hosts_that_do_not_answer_fail_a_probe_and_say_why(tmp_path: Path) -> None:
-    script = tmp_path / "ssh"
-    script.write_text("#!/bin/sh\necho gone >&2; exit 255\n")
-    script.chmod(0o755)
-    shell = SshShell(lab(tmp_path, ("env", f"PATH={tmp_path}:/usr/bin:/bin")))
+    shell = SshShell(lab(tmp_path, "echo gone >&2; exit 255"))
     with pytest.raises(ProbeError, match="client: ping: gone"):
         shell.output("client", ["ping"], 1)
 

@@ -19,7 +19,7 @@ from satlab.common.topology import Machines
 from satlab.vm.provision import VmFolder
 
 UP_DEADLINE_S = {"kvm": 1800.0, "qemu": 3600.0}
-"""For all machines; the Vagrantfile has a shorter one for each."""
+"""Longest time until all machines are up, s; the Vagrantfile has a shorter limit for each."""
 COMMAND_DEADLINE_S = 300.0
 CONSOLES = Path("/var/log/libvirt/qemu")
 HOST_KEY = re.compile(r"\bssh-ed25519 [A-Za-z0-9+/]{60,}={0,2}")
@@ -42,7 +42,7 @@ _HINTS = {
 class Vagrant:
     """Vagrant over this tree's Vagrantfile.
 
-    `enter` is put before it where libvirt is in another namespace.
+    `enter` is put before it if libvirt is in another namespace.
     """
 
     driver: str = "kvm"
@@ -74,7 +74,7 @@ class Vagrant:
         return dict(found)
 
     def keys(self, names: Sequence[str]) -> dict[str, Path]:
-        """Return the key that Vagrant made for each machine in place of its well-known one.
+        """Return the key that Vagrant made for each machine to replace the well-known one.
 
         Raises:
             HostError: a machine has none: it was never brought up.
@@ -138,7 +138,7 @@ class Vagrant:
     def _run(
         self, argv: Sequence[str], log: Path, deadline_s: float, on_line: Callable[[str], None]
     ) -> None:
-        """Run a long command in a session of its own, so that all of it can be ended; its output
+        """Run a long command in a new session, so that all its processes can be ended; its output
         goes to `log`.
         """
         began = time.monotonic()

@@ -146,13 +146,10 @@ def prepared(
 
 def controller_of(folder: VmFolder) -> Controller | None:
     """Return the OpenBACH controller in a lab's inventory, with the password that its role made;
-
     None: it has none.
     """
-    address, password = (
-        _service(folder, Service.OPENBACH_CONTROLLER),
-        folder.secrets / "openbach-admin",
-    )
+    address = _service(folder, Service.OPENBACH_CONTROLLER)
+    password = folder.secrets / "openbach-admin"
     if address is None:
         return None
     if not password.exists():
@@ -179,7 +176,6 @@ def forward(run_folder: Path, url: str | None, log: ProgressLog) -> None:
 
 def collector_of(folder: VmFolder) -> str | None:
     """Return the URL of the collector in a lab's inventory, with the password that its role made;
-
     None: it has none.
     """
     address, password = _service(folder, Service.COLLECTOR), folder.secrets / "influxdb-admin"

@@ -19,7 +19,7 @@ COMMAND_DEADLINE_S = 60.0
 class VmLab:
     """A provisioned lab: its hosts by ssh.
 
-    `enter` is put before ssh where the control network is not the host's.
+    `enter` is put before ssh if the control network is not the host's.
     """
 
     folder: VmFolder

@@ -48,7 +48,7 @@ class _Jobs:
 
     def enter(self, entity: str, job: str, variables: Mapping[str, str]) -> Entrance:
         """Return how a job's command runs there; its privileges follow from its name
-        (`netlab.privileges`).
+        (`lab.privileges`).
         """
         del job
         modules = os.pathsep.join([str(paths.ROOT / "src"), str(paths.ROOT)])
@@ -63,6 +63,9 @@ class _Jobs:
 
     def grant(self, path: Path) -> None:
         """Do nothing: the local process of a job runs as our user."""
+
+    def keep(self) -> None:
+        """Do nothing: jobs write to the run folder itself."""
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ mod tests {
     use crate::rcs2::WAVEFORMS;
 
     #[test]
+    // promise: P2
     fn plans_and_requests_have_the_sizes_of_their_fields() {
         assert_eq!((SAC_BYTES, tbtp2_bytes(0), tbtp2_bytes(791)), (8, 15, 806));
         assert!(WAVEFORMS.iter().all(|it| it.payload_bytes >= SAC_BYTES));

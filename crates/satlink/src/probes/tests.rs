@@ -86,6 +86,7 @@ fn example() -> (Entities, Vec<String>) {
 }
 
 #[test]
+// promise: P57
 fn datagrams_have_opensand_s_names_units_and_shape() {
     let (_, datagrams) = example();
     let (at, entity, st) = decoded(&datagrams[0]);
@@ -316,6 +317,7 @@ fn state(bytes: u64) -> link::FifoState {
 }
 
 #[test]
+// promise: P57
 fn p382_each_terminal_has_probes_and_the_gateway_those_of_all() {
     let profile = shipped("geo-dama");
     let further = [("st-2".to_owned(), profile.clone())];

@@ -71,6 +71,7 @@ async fn there_and_back(client: &Connection, server: &Connection) {
 }
 
 #[tokio::test]
+// promise: P69
 async fn downloads_and_uploads_cross_a_lossy_path_between_two_proxies() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);

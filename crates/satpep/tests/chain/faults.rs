@@ -19,6 +19,7 @@ on_each_library!(
     samples_and_qlog_are_written_where_asked,
 );
 
+// promise: P67
 async fn a_next_hop_that_never_answers_ends_at_the_deadline(pki: Pki) {
     let mute = UdpSocket::bind("127.0.0.1:0").unwrap();
     let next_hop = mute.local_addr().unwrap().to_string();

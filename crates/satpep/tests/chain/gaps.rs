@@ -118,6 +118,7 @@ async fn send_in_one_burst(pki: &Pki, target: SocketAddr) -> quinn::Connection {
     connection
 }
 
+// promise: P66
 async fn more_gaps_than_quinn_keeps_do_not_close_the_connection(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();

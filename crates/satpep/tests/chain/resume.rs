@@ -46,6 +46,7 @@ fn restored(folder: &Path) -> Vec<Option<Value>> {
 }
 
 #[tokio::test]
+// promise: P73
 async fn one_connection_at_a_time_has_the_set_of_the_satellite_leg() {
     let pki = Pki::new();
     let origin = pki.origin(&[ALPN]);

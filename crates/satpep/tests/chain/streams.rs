@@ -64,6 +64,7 @@ async fn exchange(from: &Connection, to: &Connection) {
     }
 }
 
+// promise: P66
 async fn streams_of_both_kinds_and_both_sides_cross_in_each_mode(pki: Pki) {
     for mode in MODES {
         let origin = pki.origin(&[ALPN]);
@@ -196,6 +197,7 @@ async fn datagrams_cross_both_ways_and_oversized_ones_are_counted(pki: Pki) {
     assert_eq!(closed["from_server"]["datagrams"], 1);
 }
 
+// promise: P66
 async fn a_stalled_reader_stops_its_sender_and_nobody_else(pki: Pki) {
     let origin = pki.origin(&[ALPN]);
     let next_hop = origin.local_addr().unwrap().to_string();

@@ -9,32 +9,28 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import syslog
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import collect_agent
-
-FILTER = Path(__file__).with_name("satlab_capture_rstats_filter.conf")
+from jobkit import announce, argument_parser, matching, run_job, whole
 
 # dumpcap 4.0, on stderr when it ends: "Packets received/dropped on interface 'lan0': 6/0
 # (pcap:0/...".
 _COUNTS = re.compile(r"^Packets received/dropped on interface .*: (\d+)/(\d+) ", re.MULTILINE)
 _CAPTURING = "File: "
 """How its line begins once the interface is open and the file is there."""
-_NAME = re.compile(r"(?!-)[^\s/]{1,15}")
-"""What the kernel takes as the name of an interface, less what would pass for an option."""
+_NAME = r"(?!-)[^\s/]{1,15}"
+"""The kernel's names of interfaces, without those that dumpcap would take for an option."""
 
 
 @dataclass(frozen=True)
 class Capture:
-    """What dumpcap reported at its end."""
+    """The counts that dumpcap reported at its end."""
 
     packets: int
     dropped: int
@@ -46,16 +42,8 @@ def argv(options: argparse.Namespace, file: Path) -> list[str]:
     filtering = ["-f", options.filter] if options.filter else []
     snaplen = ["-s", str(options.snaplen)] if options.snaplen else []
     return [
-        "dumpcap",
-        "-q",
-        "-p",
-        "-i",
-        options.interface,
-        *limits,
-        *snaplen,
-        *filtering,
-        "-w",
-        str(file),
+        *("dumpcap", "-q", "-p", "-i", options.interface),
+        *(*limits, *snaplen, *filtering, "-w", str(file)),
     ]
 
 
@@ -82,16 +70,8 @@ def run(command: list[str]) -> str:
         for line in dumpcap.stderr or ():
             lines.append(line)
             if line.startswith(_CAPTURING):
-                until_end.enter_context(announce())
+                until_end.enter_context(announce("satlab_capture"))
     return "".join(lines)
-
-
-def announce() -> socket.socket:
-    """Report to the job satlab_await that this job captures, until the socket is closed."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_capture")
-    return door
 
 
 def keep(capture: Capture, file: Path) -> bool:
@@ -109,35 +89,19 @@ def keep(capture: Capture, file: Path) -> bool:
     return all(answer == "OK" for answer in answers)
 
 
-def _within(low: int, high: int) -> Callable[[str], int]:
-    def read_number(text: str) -> int:
-        number = int(text)
-        if not low <= number <= high:
-            raise argparse.ArgumentTypeError(f"is not within {low} to {high}")
-        return number
-
-    return read_number
-
-
-def _interface(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError("is not the name of an interface")
-    return text
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("interface", type=_interface)
+    parser = argument_parser(__doc__)
+    parser.add_argument("interface", type=matching(_NAME, "the name of an interface"))
     parser.add_argument(
-        "-t", "--seconds", type=_within(1, 3600), default=60, help="ends after this many seconds"
+        "-t", "--seconds", type=whole(1, 3600), default=60, help="ends after this many seconds"
     )
     parser.add_argument(
-        "-m", "--megabytes", type=_within(1, 1000), default=50, help="ends at this size, MB"
+        "-m", "--megabytes", type=whole(1, 1000), default=50, help="ends at this size, MB"
     )
     parser.add_argument(
         "-s",
         "--snaplen",
-        type=_within(0, 65535),
+        type=whole(0, 65535),
         default=128,
         help="bytes per packet; 0: whole ones",
     )
@@ -164,5 +128,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

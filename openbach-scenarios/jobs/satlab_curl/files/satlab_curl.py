@@ -8,16 +8,13 @@ import argparse
 import json
 import re
 import subprocess
-import sys
 import syslog
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import collect_agent
+from jobkit import argument_parser, real, run_job, store_json, whole
 
-FILTER = Path(__file__).with_name("satlab_curl_rstats_filter.conf")
 WRITE_OUT = "%{json}"
 TIMED_OUT = 28
 """curl's exit status after --max-time."""
@@ -30,18 +27,9 @@ def request(url: str, timeout_s: float) -> Request:
     """Make one request over a new connection; a failed one has no times, one cut off has those that
     were reached.
     """
-    argv = [
-        "curl",
-        "--disable",
-        "--noproxy",
-        "*",
-        "--http1.1",
-        "--silent",
-        "--show-error",
-        "--output",
-        "/dev/null",
-    ]
-    argv += ["--globoff", "--max-time", f"{timeout_s:g}", "--write-out", WRITE_OUT, url]
+    argv = ["curl", "--disable", "--noproxy", "*", "--http1.1", "--silent", "--show-error"]
+    argv += ["--output", "/dev/null", "--write-out", WRITE_OUT]
+    argv += ["--globoff", "--max-time", f"{timeout_s:g}", url]
     started = time.time()
     try:
         done = subprocess.run(
@@ -75,7 +63,7 @@ def _result(started: float, status: str, reason: str, timing: Request) -> Reques
         "start_unix_s": started,
         "status": status,
         "reason": reason,
-        # 0 means: not reached. What a request that was cut off took in total is its deadline.
+        # 0 means: not reached. The total of a request that was cut off is its deadline.
         **{
             name: round(timing[key] * 1000, 3) if timing.get(key) else None
             for name, key in times.items()
@@ -92,12 +80,8 @@ def publish(url: str, requests: list[Request]) -> bool:
             collect_agent.send_stat(round(one["start_unix_s"] * 1000), **times)
         else:
             collect_agent.send_log(syslog.LOG_ERR, f"{one['status']}: {one['reason']}")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "curl.json"
-        path.write_text(
-            json.dumps({"schema": "satlab/curl/1", "url": url, "requests": requests}) + "\n"
-        )
-        stored = collect_agent.store_files(collect_agent.now(), curl_json=str(path)) == "OK"
+    document = {"schema": "satlab/curl/1", "url": url, "requests": requests}
+    stored = store_json("curl_json", document) == "OK"
     return stored and all(one["status"] == "ok" for one in requests)
 
 
@@ -114,34 +98,16 @@ def _url(text: str) -> str:
     return f"http://[{found[2]}]{found[4]}" if found[2] else text
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,3}", text):
-        raise argparse.ArgumentTypeError("must be 1 to 9999")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,6})?", text) or not 1 <= float(text) <= 3600:
-        raise argparse.ArgumentTypeError("must be 1 to 3600 seconds")
-    return float(text)
-
-
 def main() -> int:
     """Run the job."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument("url", type=_url)
-    parser.add_argument("-n", "--requests", type=_count, default=1)
-    parser.add_argument("-t", "--timeout", type=_seconds, default=33.0)
+    parser.add_argument("-n", "--requests", type=whole(1, 9999), default=1)
+    parser.add_argument("-t", "--timeout", type=real(1, 3600), default=33.0)
     options = parser.parse_args()
-    return (
-        0
-        if publish(
-            options.url, [request(options.url, options.timeout) for _ in range(options.requests)]
-        )
-        else 1
-    )
+    requests = [request(options.url, options.timeout) for _ in range(options.requests)]
+    return 0 if publish(options.url, requests) else 1
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

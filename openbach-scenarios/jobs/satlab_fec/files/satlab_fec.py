@@ -2,24 +2,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: one end of a tunnel that repairs losses (satfec), until it is stopped.
 
-What this node sends to the peer goes through the tunnel, with addresses unchanged: a rule leads it
-to a table of its own, and the tunnel's datagrams have a mark that spares them. The table has no
-other way: without a tunnel the peer is unreachable, so nothing passes unprotected. When the job is
-stopped, rule, routes and processes are as before; when the tunnel dies, the peer stays unreachable
-until the job runs again. Exit statuses: 0 stopped, 1 the tunnel died, 2 arguments, 3 the host
-cannot do it.
+An ip rule leads packets for the peer, with their addresses unchanged, to a routing table whose only
+way is the tunnel. A mark exempts the tunnel's own datagrams. Without a tunnel the peer is
+unreachable, so no packet passes unprotected. When the job is stopped, rule, routes and processes
+are as before; when the tunnel dies, the peer stays unreachable until the job runs again.
+
+Exit statuses: 0 stopped, 1 the tunnel died, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import re
-import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -28,32 +23,34 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
+from jobkit import (
+    Child,
+    JobError,
+    argument_parser,
+    end,
+    matching,
+    must_store_json,
+    need,
+    port,
+    ready,
+    run,
+    run_job,
+    stop_event,
+    whole,
+)
 
 READY_DEADLINE_S = 20.0
 WATCH_S = 0.1
 STOP_DEADLINE_S = 1.5
-AGENT_S = 5.0
-"""An agent that stops a job ends its children first, by force if they take long; the job hears of
-it seconds later.
-"""
 MAX_LINES = 1000
 MARK = TABLE = 1448
 DEVICE = "fec0"
 TRANSPORTS = ("udp", "quic-client", "quic-server")
 
 
-class JobError(Exception):
-    """An expected end of the job: what happened, the next command, the exit status."""
-
-    def __init__(self, message: str, hint: str = "", status: int = 3) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
-
-
 @dataclass(frozen=True)
 class Request:
-    """What to protect, checked; `scratch` is a private folder."""
+    """The checked arguments; `scratch` is a private folder."""
 
     own: IPv4Address
     peer: IPv4Address
@@ -71,54 +68,34 @@ class Request:
         return self.scratch / "errors"
 
 
-def run(*argv: str) -> str:
-    """Run a short command and return its output."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobError(f"{argv[0]}: {error}", "apt-get install iproute2") from error
-    if done.returncode:
-        raise JobError(f"{' '.join(argv)}: {done.stderr.strip()}", "the job needs root")
-    return done.stdout
+# --- routing into the tunnel ----------------------------------------------------------------------
 
 
-# --- what leads into the tunnel -------------------------------------------------------------------
+def ip(*words: str) -> str:
+    """Run ip(8); return its output."""
+    return run("ip", *words, hint="the job needs iproute2 and root")
 
 
 def block(request: Request) -> None:
-    """Leave no way to the peer but for marked datagrams."""
+    """Make the peer unreachable except for marked datagrams."""
     release()
-    run(
-        "ip", "route", "add", "unreachable", str(request.peer), "table", str(TABLE), "metric", "100"
-    )
-    run(
-        "ip",
-        "rule",
-        "add",
-        "not",
-        "fwmark",
-        str(MARK),
-        "to",
-        str(request.peer),
-        "lookup",
-        str(TABLE),
-    )
+    ip("route", "add", "unreachable", str(request.peer), "table", str(TABLE), "metric", "100")
+    ip("rule", "add", "not", "fwmark", str(MARK), "to", str(request.peer), "lookup", str(TABLE))
 
 
 def lead(request: Request) -> None:
-    """Lead what goes to the peer into the tunnel."""
+    """Route packets for the peer into the tunnel."""
     way = ("dev", DEVICE, "src", str(request.own))
-    run("ip", "route", "add", str(request.peer), *way, "table", str(TABLE), "metric", "10")
+    ip("route", "add", str(request.peer), *way, "table", str(TABLE), "metric", "10")
 
 
 def release() -> None:
-    """Take rule and routes away, as far as they are there."""
-    while match := re.search(
-        rf"not from all to (\S+) fwmark \S+ lookup {TABLE}\b", run("ip", "rule")
-    ):
-        run("ip", "rule", "del", "not", "fwmark", str(MARK), "to", match[1], "lookup", str(TABLE))
-    if f"table {TABLE}" in run("ip", "route", "show", "table", "all"):
-        run("ip", "route", "flush", "table", str(TABLE))
+    """Remove the rule and the routes that are there."""
+    ours = rf"not from all to (\S+) fwmark \S+ lookup {TABLE}\b"
+    while match := re.search(ours, ip("rule")):
+        ip("rule", "del", "not", "fwmark", str(MARK), "to", match[1], "lookup", str(TABLE))
+    if f"table {TABLE}" in ip("route", "show", "table", "all"):
+        ip("route", "flush", "table", str(TABLE))
 
 
 # --- life of the tunnel ---------------------------------------------------------------------------
@@ -126,23 +103,10 @@ def release() -> None:
 
 def command(request: Request) -> list[str]:
     """Return satfec's argv."""
-    found = shutil.which("satfec") or shutil.which(
-        "satfec", path="/usr/sbin:/usr/local/sbin:/usr/local/bin"
-    )
-    if not found:
-        raise JobError("satfec is not installed", "build it: cargo build --release -p satfec")
+    found = need("satfec", "build it: cargo build --release -p satfec")
     ends = ["--listen", f"{request.own}:{request.port}", "--peer", f"{request.peer}:{request.port}"]
-    return [
-        found,
-        *ends,
-        "--device",
-        DEVICE,
-        "--mark",
-        str(MARK),
-        "--code",
-        request.code,
-        *request.satfec_options,
-    ]
+    own = ["--device", DEVICE, "--mark", str(MARK), "--code", request.code]
+    return [found, *ends, *own, *request.satfec_options]
 
 
 def serve(request: Request, stop: threading.Event) -> None:
@@ -150,68 +114,30 @@ def serve(request: Request, stop: threading.Event) -> None:
     argv, fault = command(request), ""
     block(request)
     with request.log.open("wb") as output, request.errors.open("wb") as errors:
-        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+    child = Child("satfec", process, request.errors)
+
+    def wait_for(state: str) -> None:
+        def reached() -> bool:
+            return any(line["type"] == state for line in lines(request.log))
+
+        child.wait_until(state, reached, stop, READY_DEADLINE_S)
+
     try:
-        await_line("ready", request, child, stop)
+        wait_for("ready")
         lead(request)
-        await_line("connected", request, child, stop)
-        with announce():
+        wait_for("connected")
+        with ready("satlab_fec"):
             while not stop.wait(WATCH_S):
-                check_alive(request, child, stop)
+                child.check(stop)
     except JobError as error:
         fault = str(error)
         raise
     finally:
-        end(child)
+        end(process, STOP_DEADLINE_S)
         if not fault:
             release()
         record(request, argv, fault)
-
-
-def announce() -> socket.socket:
-    """Report to the job satlab_await that this job is ready, until the socket is closed."""
-    collect_agent.send_stat(collect_agent.now(), ready=1)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_fec")
-    return door
-
-
-def await_line(
-    kind: str, request: Request, child: subprocess.Popen[bytes], stop: threading.Event
-) -> None:
-    """Poll satfec's output for a line until the deadline."""
-    for _ in range(round(READY_DEADLINE_S / WATCH_S)):
-        check_alive(request, child, stop)
-        if any(line["type"] == kind for line in lines(request.log)) or stop.wait(WATCH_S):
-            return
-    raise JobError(
-        f"satfec was not {kind} after {READY_DEADLINE_S:g} s: {tail(request.errors)}", status=1
-    )
-
-
-def check_alive(request: Request, child: subprocess.Popen[bytes], stop: threading.Event) -> None:
-    """Raise if satfec has ended, unless all is being stopped: then an agent may have asked it first
-    to end.
-    """
-    code = child.poll()
-    was_asked = code in (0, -signal.SIGTERM, -signal.SIGKILL) and stop.wait(AGENT_S)
-    if code is not None and not was_asked:
-        raise JobError(
-            f"satfec ended with status {code}: {tail(request.errors)}",
-            "see the job's log",
-            status=1,
-        )
-
-
-def end(child: subprocess.Popen[bytes]) -> None:
-    """Ask the child to end, then make it end."""
-    child.terminate()
-    try:
-        child.wait(STOP_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
 
 
 def record(request: Request, argv: list[str], fault: str) -> None:
@@ -240,14 +166,7 @@ def record(request: Request, argv: list[str], fault: str) -> None:
     )
     if counted:
         collect_agent.send_stat(collect_agent.now(), **{name: counted[name] for name in names})
-    path = request.scratch / "fec.json"
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    if str(answer := collect_agent.store_files(collect_agent.now(), fec_json=str(path))).startswith(
-        "KO"
-    ):
-        raise JobError(
-            f"the collector refused fec.json: {answer}", "see the collector's log", status=1
-        )
+    must_store_json("fec_json", content)
 
 
 def lines(log: Path) -> list[dict[str, Any]]:
@@ -256,58 +175,30 @@ def lines(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def tail(errors: Path) -> str:
-    """Return what satfec said of its end, on one line."""
-    return (
-        errors.read_text(encoding="utf-8", errors="replace").strip().replace("\n", " / ")
-        or "no output"
-    )
-
-
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def code(text: str) -> str:
-    """Accept none, adaptive or K,Z; satfec checks the numbers."""
-    if not re.fullmatch(r"none|adaptive|[1-9]\d{0,3},[1-9]\d{0,3}", text):
-        raise argparse.ArgumentTypeError("is neither none, adaptive nor K,Z")
-    return text
-
-
-def number(least: int, most: int) -> Any:
-    """Return a function that accepts whole numbers of a range."""
-
-    def read(text: str) -> int:
-        if not re.fullmatch(r"\d{1,9}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be {least} to {most}")
-        return int(text)
-
-    return read
-
-
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options = argument_parser(__doc__)
     options.add_argument(
         "own_ip", type=IPv4Address, help="address of this node that the peer knows"
     )
     options.add_argument("peer_ip", type=IPv4Address, help="the node of the other end")
     options.add_argument(
         "code",
-        type=code,
+        type=matching(r"none|adaptive|[1-9]\d{0,3},[1-9]\d{0,3}", "none, adaptive or K,Z"),
         help="none; K,Z: one repair packet after K packets over the last Z; or adaptive",
     )
-    options.add_argument(
-        "-l", "--port", type=number(1, 65535), default=5800, help="UDP port of both ends"
-    )
+    options.add_argument("-l", "--port", type=port, default=5800, help="UDP port of both ends")
     options.add_argument("-o", "--deliver", choices=("immediate", "in-order"), default="in-order")
     options.add_argument(
-        "-w", "--hold-ms", type=number(1, 10000), default=200, help="in order: longest wait, ms"
+        "-w", "--hold-ms", type=whole(1, 10000), default=200, help="in order: longest wait, ms"
     )
     options.add_argument(
-        "-m", "--mtu", type=number(576, 9000), default=1400, help="longest packet, bytes"
+        "-m", "--mtu", type=whole(576, 9000), default=1400, help="longest packet, bytes"
     )
     options.add_argument(
-        "-s", "--peer-timeout-s", type=number(1, 3600), default=10, help="longest silence, s"
+        "-s", "--peer-timeout-s", type=whole(1, 3600), default=10, help="longest silence, s"
     )
     options.add_argument(
         "-t", "--transport", choices=TRANSPORTS, default="udp", help="below the tunnel's frames"
@@ -322,7 +213,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-n",
         "--server-name",
-        type=server_name,
+        type=matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "the name of a host"),
         help="of quic-server's certificate, not its address",
     )
     pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
@@ -332,15 +223,8 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def server_name(text: str) -> str:
-    """Accept the name of a host."""
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", text):
-        raise argparse.ArgumentTypeError("is not the name of a host")
-    return text
-
-
 def outer(arguments: argparse.Namespace) -> list[str]:
-    """Return satfec's options of what carries its frames."""
+    """Return satfec's options of the transport of its frames."""
     pki: Path = arguments.pki
     trust = {
         "udp": [],
@@ -354,12 +238,10 @@ def outer(arguments: argparse.Namespace) -> list[str]:
     return ["--transport", "quic", "--congestion-control", arguments.congestion_control, *trust]
 
 
-def main() -> int:
+def main() -> None:
     """Be one end of a tunnel until SIGTERM or SIGINT."""
     arguments = parser().parse_args()
-    stop = threading.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stop.set())
+    stop = stop_event()
     names = ("deliver", "hold_ms", "mtu", "peer_timeout_s")
     more = [
         word
@@ -367,25 +249,17 @@ def main() -> int:
         for word in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))
     ]
     more += outer(arguments)
-    try:
-        with tempfile.TemporaryDirectory(prefix="satlab_fec_") as scratch:
-            request = Request(
-                arguments.own_ip,
-                arguments.peer_ip,
-                arguments.code,
-                arguments.port,
-                tuple(more),
-                Path(scratch),
-            )
-            serve(request, stop)
-    except JobError as error:
-        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return error.status
-    return 0
+    with tempfile.TemporaryDirectory(prefix="satlab_fec_") as scratch:
+        request = Request(
+            own=arguments.own_ip,
+            peer=arguments.peer_ip,
+            code=arguments.code,
+            port=arguments.port,
+            satfec_options=tuple(more),
+            scratch=Path(scratch),
+        )
+        serve(request, stop)
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(
-        str(Path(__file__).with_name("satlab_fec_rstats_filter.conf"))
-    ):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -11,24 +11,32 @@ host cannot do it.
 import argparse
 import contextlib
 import ftplib
-import json
 import random
 import re
 import signal
 import socket
 import socketserver
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import collect_agent
+from jobkit import (
+    JobError,
+    argument_parser,
+    ignore_stops,
+    on_stop,
+    port,
+    ready,
+    real,
+    run_job,
+    store_json,
+    whole,
+)
 
-FILTER = Path(__file__).with_name("satlab_ftp_rstats_filter.conf")
 BLOCK = random.Random("satlab_ftp").randbytes(1 << 16)  # noqa: S311 - content that no link compresses
 MAX_BYTES = 100_000_000_000
 MAX_SESSIONS, MAX_LINE = 20, 512
@@ -84,7 +92,7 @@ class Meter:
 
 @contextlib.contextmanager
 def sampled(meter: Meter) -> Iterator[list[int]]:
-    """Send the throughput of each interval while the block runs; yields the bytes of each interval."""
+    """Send the throughput of each interval during the block; yield the bytes of each interval."""
     over, intervals = threading.Event(), list[int]()
 
     def sample() -> None:
@@ -268,20 +276,10 @@ def serve(options: argparse.Namespace) -> int:
         def stop(*_: object) -> None:
             threading.Thread(target=server.shutdown, daemon=True).start()
 
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, stop)
-        collect_agent.send_stat(collect_agent.now(), ready=1)
-        with announce(), sampled(server.meter):
+        on_stop(stop)
+        with ready("satlab_ftp"), sampled(server.meter):
             server.serve_forever(poll_interval=0.1)
     return 0
-
-
-def announce() -> socket.socket:
-    """Report to the job satlab_await that this job is ready, until the socket is closed."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_ftp")
-    return door
 
 
 # --- the client -----------------------------------------------------------------------------------
@@ -338,12 +336,8 @@ def fetch(options: argparse.Namespace) -> int:
             reason = f"{type(error).__name__}: {error}"[:300]
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    for each in (
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGALRM,
-    ):  # the transfer has ended, and its record is written
-        signal.signal(each, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    ignore_stops()
     if reason:
         print(f"error: {reason}", file=sys.stderr)
     else:
@@ -373,38 +367,17 @@ def incomplete(found: Count, size: int) -> str:
 
 def store(made: dict[str, object]) -> bool:
     """Store the client's file; return whether it is stored."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ftp.json"
-        path.write_text(json.dumps(made) + "\n", encoding="utf-8")
-        answer = collect_agent.store_files(collect_agent.now(), ftp_json=str(path))
+    answer = store_json("ftp_json", made)
     return answer == "OK"
 
 
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def number(least: int, most: int) -> Callable[[str], int]:
-    """Return a reader of a whole number within bounds."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be {least} to {most}")
-        return int(text)
-
-    return read
-
-
-def seconds(text: str) -> float:
-    """Accept 1 s to a day."""
-    if not 1 <= float(text) <= 86400:
-        raise argparse.ArgumentTypeError("must be 1 to 86400 s")
-    return float(text)
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("-p", "--port", type=number(1, 65535), default=2121)
+    options = argument_parser(__doc__)
+    options.add_argument("-p", "--port", type=port, default=2121)
     roles = options.add_subparsers(dest="role", required=True)
     here = roles.add_parser("server")
     here.add_argument("-b", "--bind", type=IPv4Address, default=IPv4Address("0.0.0.0"))  # noqa: S104 - a node of a lab
@@ -412,8 +385,8 @@ def parser() -> argparse.ArgumentParser:
     there = roles.add_parser("client")
     there.add_argument("server_ip", type=IPv4Address)
     there.add_argument("direction", choices=("download", "upload"))
-    there.add_argument("-s", "--size-bytes", type=number(1, MAX_BYTES), default=10_000_000)
-    there.add_argument("-t", "--deadline-s", type=seconds, default=300.0)
+    there.add_argument("-s", "--size-bytes", type=whole(1, MAX_BYTES), default=10_000_000)
+    there.add_argument("-t", "--deadline-s", type=real(1, 86400), default=300.0)
     return options
 
 
@@ -423,10 +396,8 @@ def main() -> int:
     try:
         return serve(options) if options.role == "server" else fetch(options)
     except OSError as error:
-        print(f"error: {error.strerror or error}", file=sys.stderr)
-        return 3
+        raise JobError(error.strerror or str(error)) from error
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -9,16 +9,12 @@ import ipaddress
 import json
 import signal
 import subprocess
-import sys
 import syslog
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import collect_agent
-
-FILTER = Path(__file__).with_name("satlab_iperf3_rstats_filter.conf")
+from jobkit import argument_parser, run_job, store_json, whole
 
 READY_S = 15.0
 """How long the client tries to reach a server that is not listening yet."""
@@ -91,15 +87,8 @@ def server_arguments(options: argparse.Namespace) -> list[str]:
 
 def client_arguments(options: argparse.Namespace) -> list[str]:
     """Return iperf3's arguments for a client."""
-    arguments = [
-        "-c",
-        str(options.server_ip),
-        "-J",
-        "-i",
-        str(options.metrics_interval),
-        "-p",
-        str(options.port),
-    ]
+    arguments = ["-c", str(options.server_ip), "-J", "-p", str(options.port)]
+    arguments += ["-i", str(options.metrics_interval)]
     length = ["-n", str(options.bytes)] if options.bytes else ["-t", str(options.duration_s)]
     arguments += [*length, "--connect-timeout", str(CONNECT_TIMEOUT_MS)]
     if options.reverse:
@@ -129,7 +118,7 @@ def interval_statistics(stream: Report) -> Report:
 
 
 def total_statistics(report: Report) -> Report:
-    """Return the totals of the transfer as this side saw them; {} when it did not come to its end."""
+    """Return the totals of the transfer at this side; {} if it did not come to its end."""
     end = report.get("end", {})
     sending = any(
         stream.get("sender") for line in report.get("intervals", []) for stream in line["streams"]
@@ -169,11 +158,8 @@ def keep(report: Report) -> bool:
     if not report.get("intervals"):
         return not failure
     send(report)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "iperf3.json"
-        path.write_text(json.dumps(report) + "\n", encoding="utf-8")
-        answer = collect_agent.store_files(collect_agent.now(), iperf3_json=str(path))
-    return not failure and bool(answer == "OK")
+    answer = store_json("iperf3_json", report)
+    return not failure and answer == "OK"
 
 
 def congestion_fault(report: Report, requested: str | None) -> str:
@@ -198,9 +184,8 @@ def serve(options: argparse.Namespace) -> int:
             keep(report)
             return 0 if good else 1
         good = keep(report) and good
-        if options.exit or not report.get(
-            "intervals"
-        ):  # no data: it cannot listen, or a stranger called
+        # Without data: it cannot listen, or a stranger called.
+        if options.exit or not report.get("intervals"):
             break
     return 0 if good else 1
 
@@ -214,36 +199,19 @@ def transfer(options: argparse.Namespace) -> int:
         waiting = _NOT_READY in str(report.get("error", "")) and not report.get("intervals")
         if not waiting or iperf3.stopped or time.monotonic() >= deadline:
             break
-        time.sleep(
-            0.1
-        )  # iperf3's server takes a probe for a client, so only a transfer shows whether it listens
+        # iperf3's server takes a probe for a client, so only a transfer shows whether it listens.
+        time.sleep(0.1)
     complete = keep(report)
-    fault = (
-        ""
-        if report.get("error")
-        else congestion_fault(report, getattr(options, "cong_control", None))
-    )
+    fault = ""
+    if not report.get("error"):
+        fault = congestion_fault(report, getattr(options, "cong_control", None))
     if fault:
         collect_agent.send_log(syslog.LOG_ERR, fault)
     return 0 if complete and report.get("intervals") and not fault else 1
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:  # to iperf3, 0 s means for ever
-        raise argparse.ArgumentTypeError("is not above 0")
-    return number
-
-
-def _not_negative(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("is below 0")
-    return number
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument("-p", "--port", type=int, default=5201)
     parser.add_argument("-i", "--metrics-interval", type=float, default=0.1)
     modes = parser.add_subparsers(dest="mode", required=True)
@@ -252,8 +220,8 @@ def _arguments() -> argparse.Namespace:
     server.add_argument("-1", "--exit", action="store_true")
     client = modes.add_parser("client")
     client.add_argument("server_ip", type=ipaddress.ip_address)
-    client.add_argument("-t", "--duration_s", type=_positive, default=10)
-    client.add_argument("-n", "--bytes", type=_not_negative, default=0)
+    client.add_argument("-t", "--duration_s", type=whole(1, 10**9), default=10)
+    client.add_argument("-n", "--bytes", type=whole(0, 10**18), default=0)
     client.add_argument("-R", "--reverse", action="store_true")
     protocols = client.add_subparsers(dest="protocol")
     tcp = protocols.add_parser("tcp")
@@ -271,5 +239,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -8,15 +8,13 @@ import argparse
 import json
 import os
 import socket
-import sys
 import syslog
 import time
-from pathlib import Path
 from typing import Any
 
 import collect_agent
+from jobkit import JobError, argument_parser, run_job
 
-FILTER = Path(__file__).with_name("satlab_link_rstats_filter.conf")
 SOCKET = "/run/satlab/control.sock"
 ANSWER_DEADLINE_S = 5.0
 CHANGE_DEADLINE_S = 2.0
@@ -30,19 +28,15 @@ LOSS_MODELS = {
 left out.
 """
 OF_THE_NEW_LINK = ("delay_ms", "symbol_rate_baud", "queue")
-"""What a handover takes with it."""
+"""Settings of the new link in a handover."""
 
 Answer = dict[str, Any]
-
-
-class LinkError(Exception):
-    """The link does not answer, or refuses the request."""
 
 
 def ask(path: str, request: Answer) -> Answer:
     """Send one request and return the answer (schemas/link-control.schema.json).
 
-    Raises LinkError.
+    Raises JobError.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -52,9 +46,9 @@ def ask(path: str, request: Answer) -> Answer:
             with connection.makefile("rb") as lines:
                 answer: Answer = json.loads(lines.readline())
     except (OSError, ValueError) as error:
-        raise LinkError(f"{path}: the link does not answer: {error}") from error
+        raise JobError(f"{path}: the link does not answer: {error}") from error
     if answer.get("ok") is not True:
-        raise LinkError(
+        raise JobError(
             f"the link refuses the change: {'; '.join(map(str, answer.get('faults', ())))}"
         )
     return answer
@@ -87,7 +81,7 @@ def _losses(options: argparse.Namespace) -> Answer | list[Answer]:
 
 
 def _management(options: argparse.Namespace) -> Answer:
-    """Return what makes a queue an actively managed one."""
+    """Return the fields of active queue management."""
     chosen = {
         "aqm": options.aqm,
         "interval_ms": options.aqm_interval_ms,
@@ -97,10 +91,7 @@ def _management(options: argparse.Namespace) -> Answer:
 
 
 def statistics(fields: Answer) -> Answer:
-    """Return what one direction is set to, as far as it is numbers;
-
-    MODCOD 0: adaptive coding chooses.
-    """
+    """Return the settings of one direction that are numbers; MODCOD 0: adaptive coding chooses."""
     names = ("delay_ms", "attenuation_db", "symbol_rate_baud")
     found: Answer = {name: fields[name] for name in names if name in fields}
     loss = fields.get("loss")
@@ -134,7 +125,7 @@ def await_change(path: str, request: Answer) -> None:
     deadline = time.monotonic() + CHANGE_DEADLINE_S
     while not all(fields.items() <= state(path)[name].items() for name in names):
         if time.monotonic() > deadline:
-            raise LinkError(f"the change was taken and does not hold after {CHANGE_DEADLINE_S:g} s")
+            raise JobError(f"the change was taken and does not hold after {CHANGE_DEADLINE_S:g} s")
         time.sleep(0.02)  # the state can only be polled
 
 
@@ -145,7 +136,7 @@ def send_state(path: str) -> None:
         if found:
             answer = collect_agent.send_stat(when, direction, **found)
             if answer != "OK":
-                raise LinkError(f"statistics were not taken: {answer}")
+                raise JobError(f"statistics were not taken: {answer}")
 
 
 def _outage(text: str) -> bool | float:
@@ -189,7 +180,7 @@ def _loss_model(text: str) -> Answer:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument(
         "-s", "--socket", default=os.environ.get("SATLAB_CONTROL", SOCKET), help="control socket"
     )
@@ -256,12 +247,11 @@ def main() -> int:
         elif options.action == "timeline":
             ask(options.socket, {"start": "timeline"})
         send_state(options.socket)
-    except LinkError as error:
+    except JobError as error:
         collect_agent.send_log(syslog.LOG_ERR, str(error))
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job:
-
-UDP load whose packet sizes and gaps follow named distributions; `receive` on one node, then `send`.
+"""OpenBACH job: UDP load whose packet sizes and gaps follow named distributions; `receive` on one
+node, then `send` on another.
 
 Several flows may be sent at the same time; equal seeds send equal packets at equal times. The
 receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and rate. One-way delays
@@ -13,23 +12,31 @@ came or the file was not stored, 2 arguments, 3 the host cannot do it.
 import argparse
 import contextlib
 import heapq
-import json
 import math
 import random
-import signal
 import socket
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import collect_agent
+from jobkit import (
+    JobError,
+    Stopped,
+    argument_parser,
+    ignore_stops,
+    port,
+    raise_on_stop,
+    ready,
+    real,
+    run_job,
+    store_json,
+    whole,
+)
 
-FILTER = Path(__file__).with_name("satlab_load_rstats_filter.conf")
 HEADER = struct.Struct("!4sBBHQQ")
 """Mark, kind, flows of the load, flow, number of the packet (in an end: packets of the flow), time
 of sending, ns.
@@ -42,9 +49,7 @@ MAX_PACKETS, MAX_FLOWS = 2_000_000, 64
 FIRST_S, IDLE_S = 60.0, 10.0
 """The receiver waits so long for the first packet, and for each further one."""
 LOST = (ConnectionRefusedError, PermissionError)
-"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet
-filter dropped it.
-"""
+"""Errors of a packet that a node loses: the receiver has ended, or a packet filter drops it."""
 MAX_POINTS = 2000
 """Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
@@ -97,7 +102,7 @@ DISTRIBUTIONS: Mapping[str, Distribution] = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is drawn: a distribution's name, mean and shape."""
+    """A random quantity: a distribution's name, mean and shape."""
 
     name: str
     mean: float
@@ -156,12 +161,12 @@ def packets(
     return heapq.merge(*each, key=lambda packet: packet.due_s)
 
 
-# --- what came ------------------------------------------------------------------------------------
+# --- received packets -----------------------------------------------------------------------------
 
 
 @dataclass
 class Flow:
-    """What came of one flow: numbers, and the jitter of RFC 3550 so far."""
+    """The packets received of one flow, and the jitter of RFC 3550 so far."""
 
     seen: set[int] = field(default_factory=set)
     announced: int | None = None
@@ -176,7 +181,7 @@ class Flow:
 
 @dataclass
 class Reception:
-    """What came of a load; times in ns of one clock, in the order of arrival."""
+    """The packets received of a load, in the order of arrival; times in ns."""
 
     flows: dict[int, Flow] = field(default_factory=dict)
     owd_ms: list[float] = field(default_factory=list)
@@ -266,36 +271,17 @@ class Reception:
 # --- the two sides --------------------------------------------------------------------------------
 
 
-class Stopped(Exception):  # noqa: N818 - an ordinary end
-    """SIGTERM or SIGINT came."""
-
-
-def measured() -> None:
-    """Ignore a stop from now on: the measurement has ended, and its record is written."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def announce() -> socket.socket:
-    """Report to the job satlab_await that this job is ready, until the socket is closed."""
-    collect_agent.send_stat(collect_agent.now(), ready=1)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_load")
-    return door
-
-
 def receive(options: argparse.Namespace) -> int:
     """Receive one load, to its end or until none of its packets has come for a while."""
     reception, start_unix_s = Reception(), time.time()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         listener.bind((str(options.bind), options.port))
-        with contextlib.suppress(Stopped, TimeoutError), announce():
+        with contextlib.suppress(Stopped, TimeoutError), ready("satlab_load"):
             listener.settimeout(FIRST_S)
             while not reception.take(listener.recv(2048), time.time_ns()):
                 listener.settimeout(IDLE_S)
-    measured()
+    ignore_stops()
     if not reception.owd_ms:
         print("error: no packet of a load has come", file=sys.stderr)
         return 1
@@ -341,7 +327,7 @@ def send(options: argparse.Namespace) -> int:
                 counts[packet.flow], sent, total = packet.number + 1, sent + 1, total + packet.size
                 if sent >= MAX_PACKETS:
                     break
-        measured()
+        ignore_stops()
         for _ in range(ENDS):
             time.sleep(END_EVERY_S)
             for flow, count in enumerate(counts):
@@ -369,47 +355,32 @@ def datagram(kind: int, flows: int, flow: int, number: int, size: int) -> bytes:
 
 def store(made: dict[str, object]) -> int:
     """Store the file of this side."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "stream.json"
-        path.write_text(json.dumps(made) + "\n", encoding="utf-8")
-        answer = collect_agent.store_files(collect_agent.now(), stream_json=str(path))
+    answer = store_json("stream_json", made)
     return 0 if answer == "OK" else 1
 
 
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def _within(
-    least: float, most: float, kind: Callable[[str], float] = float
-) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        number: float = kind(text)
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g}")
-        return number
-
-    return read
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("-p", "--port", type=_within(1, 65535, int), default=5010)
+    options = argument_parser(__doc__)
+    options.add_argument("-p", "--port", type=port, default=5010)
     roles = options.add_subparsers(dest="role", required=True)
     here = roles.add_parser("receive")
     here.add_argument("-b", "--bind", type=IPv4Address, default=IPv4Address("0.0.0.0"))  # noqa: S104 - a node of a lab
     there = roles.add_parser("send")
     there.add_argument("destination_ip", type=IPv4Address)
-    there.add_argument("-t", "--duration-s", type=_within(0.1, 86400), default=10.0)
-    there.add_argument("-f", "--flows", type=_within(1, MAX_FLOWS, int), default=1)
+    there.add_argument("-t", "--duration-s", type=real(0.1, 86400), default=10.0)
+    there.add_argument("-f", "--flows", type=whole(1, MAX_FLOWS), default=1)
     there.add_argument("--gap", choices=tuple(DISTRIBUTIONS), default="constant")
-    there.add_argument("--gap-ms", type=_within(0.1, 60000), default=20.0)
+    there.add_argument("--gap-ms", type=real(0.1, 60000), default=20.0)
     there.add_argument("--gap-shape", type=float)
     there.add_argument("--size", choices=tuple(DISTRIBUTIONS), default="constant")
-    there.add_argument("--size-bytes", type=_within(MIN_BYTES, MAX_BYTES), default=512.0)
+    there.add_argument("--size-bytes", type=real(MIN_BYTES, MAX_BYTES), default=512.0)
     there.add_argument("--size-shape", type=float)
     there.add_argument("--seed", type=int, default=1)
-    there.add_argument("-d", "--dscp", type=_within(0, 63, int), default=0)
+    there.add_argument("-d", "--dscp", type=whole(0, 63), default=0)
     return options
 
 
@@ -429,19 +400,12 @@ def parsed(words: list[str]) -> argparse.Namespace:
 def main() -> int:
     """Run one side."""
     options = parsed(sys.argv[1:])
-
-    def stop(*_: object) -> None:
-        raise Stopped
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    raise_on_stop()
     try:
         return receive(options) if options.role == "receive" else send(options)
     except OSError as error:
-        print(f"error: {error.strerror or error}", file=sys.stderr)
-        return 3
+        raise JobError(error.strerror or str(error)) from error
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -9,15 +9,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import syslog
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import collect_agent
+from jobkit import argument_parser, real, run_job
 
-FILTER = Path(__file__).with_name("satlab_opensand_rstats_filter.conf")
 END_DEADLINE_S = 5.0
 """OpenSAND ends within a second of SIGTERM; what does not is killed."""
 MARKS = {"Blocks initialized": "initialized_s", "Login complete": "logged_on_s"}
@@ -28,7 +26,7 @@ option.
 
 @dataclass
 class Entity:
-    """What an entity has logged of its start: times in s since then, and its last error."""
+    """The start of an entity by its log: times in s since then, and its last error."""
 
     name: str
     reached: dict[str, float] = field(default_factory=dict)
@@ -99,21 +97,14 @@ def _end(process: "subprocess.Popen[bytes]") -> int:
         return process.wait()
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 1 <= seconds <= 600:
-        raise argparse.ArgumentTypeError("is not within 1 to 600 s")
-    return seconds
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument("entity", choices=("sat", "gw", "st"))
     parser.add_argument(
         "-d", "--folder", default="/etc/opensand", help="folder of the profile's XML files"
     )
     parser.add_argument(
-        "-r", "--ready", type=_seconds, default=30.0, help="deadline for it to be ready, s"
+        "-r", "--ready", type=real(1, 600), default=30.0, help="deadline for it to be ready, s"
     )
     parser.add_argument("-b", "--program", default="opensand", help="the program")
     return parser.parse_args()
@@ -146,5 +137,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the page-load job runs in the browser."""
+"""Scripts that the page-load job runs in the browser."""
 
 # Reads the browser's performance timeline (W3C Navigation Timing 2, Resource Timing 2, Paint
 # Timing, LCP). Unless `arguments[0]` is false, waits for the end of the load event first, and asks

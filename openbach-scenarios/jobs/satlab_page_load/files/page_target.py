@@ -11,23 +11,16 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from jobkit import JobError
+
 HOST_SUFFIX = ".satlab.test"
 PROTOCOLS = {"h1": ("http", 80, "http/1.1"), "h2": ("https", 443, "h2"), "h3": ("https", 443, "h3")}
 Address = IPv4Address | IPv6Address
 
 
-class JobError(Exception):
-    """What keeps the job from loading anything: what, where, why; and the exit status."""
-
-    def __init__(self, message: str, hint: str, status: int = 3) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
-
-
 @dataclass(frozen=True)
 class Target:
-    """What is loaded, from where, and what has to arrive: body bytes by `key`.
+    """The page, its server, and the body bytes of each object by `key`.
 
     `spki` is empty for h1.
     """

@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -34,8 +33,9 @@ from urllib.parse import urlsplit
 import browser_logs
 import collect_agent
 import page_observation
+from jobkit import JobError, argument_parser, page_name, real, run_job, whole
 from page_scripts import READ_TIMELINE, YARDSTICK
-from page_target import PROTOCOLS, JobError, Target, read_target
+from page_target import PROTOCOLS, Target, read_target
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.remote.remote_connection import RemoteConnection
@@ -138,8 +138,7 @@ def fresh_browser(
     is_observed: bool = False,
     logs: Path | None = None,
 ) -> Iterator[webdriver.Chrome]:
-    """Start driver and browser with a new profile; afterwards nothing of them is left, whatever
-    happened.
+    """Start driver and browser with a new profile, and remove all of them afterwards.
 
     `logs`: folder for the browser's log of the network and the keys of its connections.
     """
@@ -171,16 +170,14 @@ def fresh_browser(
 
 
 def remove_what_is_left() -> None:
-    """End what a signal kept from being ended and removed: it may have come in the middle of that."""
+    """End processes and remove profiles: a signal may have interrupted the ordinary clean-up."""
     end_children()
     for folder in PROFILES:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever a crashed driver or browser leaves behind, so that it can be
-    found and ended.
-    """
+    """Become the parent of the processes of a crashed driver or browser, to find and end them."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise JobError(
             f"prctl: {os.strerror(ctypes.get_errno())}", "a Linux kernel of 3.4 or later is needed"
@@ -582,39 +579,11 @@ def measure(
     return all_ok
 
 
-def page_name(text: str) -> str:
-    """Accept the name of a page, which becomes part of a path and of a host name."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
-        raise argparse.ArgumentTypeError("a page name is made of a-z, 0-9 and '-'")
-    return text
-
-
-def run_count(text: str) -> int:
-    """Accept 0 to 10,000 loads."""
-    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 10_000:
-        raise argparse.ArgumentTypeError("must be 0 to 10000")
-    return int(text)
-
-
-def observed_count(text: str) -> int:
-    """Accept 0 to 100 observed loads."""
-    if not re.fullmatch(r"\d{1,3}", text) or int(text) > 100:
-        raise argparse.ArgumentTypeError("must be 0 to 100")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """Accept a deadline from 1 s to an hour."""
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,6})?", text) or not 1 <= float(text) <= 3600:
-        raise argparse.ArgumentTypeError("must be 1 to 3600 seconds")
-    return float(text)
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the arguments; those that the descriptor names come from scenarios, the folders from
     the environment.
     """
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options = argument_parser(__doc__)
     options.add_argument(
         "protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h2, h3: https://"
     )
@@ -624,14 +593,16 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-p", "--page", type=page_name, default="kepler", help="page to load (kepler)"
     )
-    options.add_argument("-n", "--runs", type=run_count, default=3, help="number of loads (3)")
     options.add_argument(
-        "-t", "--timeout", type=seconds, default=33.0, help="deadline of a load in s (33)"
+        "-n", "--runs", type=whole(0, 10_000), default=3, help="number of loads (3)"
+    )
+    options.add_argument(
+        "-t", "--timeout", type=real(1, 3600), default=33.0, help="deadline of a load in s (33)"
     )
     options.add_argument(
         "-o",
         "--observed",
-        type=observed_count,
+        type=whole(0, 100),
         default=0,
         help="further loads with requests and pictures (0)",
     )
@@ -680,18 +651,9 @@ def main() -> int:
         return 0 if measure(target, *asked, keeps_logs=bool(arguments.logs)) else 1
     except Stopped:
         remove_what_is_left()
-        print(
-            "error: stopped before all loads were done\nhint: finished loads are kept",
-            file=sys.stderr,
-        )
-        return 1
-    except JobError as error:
-        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
-        return error.status
+        what = "stopped before all loads were done"
+        raise JobError(what, "finished loads are kept", status=1) from None
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(
-        str(Path(__file__).with_name("satlab_page_load_rstats_filter.conf"))
-    ):
-        sys.exit(main())
+    run_job(__file__, main)

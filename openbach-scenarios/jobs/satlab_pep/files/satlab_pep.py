@@ -12,15 +12,13 @@ arguments, 3 the host cannot do it.
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import re
-import shutil
-import signal
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -28,25 +26,32 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
-import collect_agent
+from jobkit import (
+    Child,
+    JobError,
+    argument_parser,
+    end,
+    must_store_json,
+    need,
+    page_name,
+    port,
+    ready,
+    run,
+    run_job,
+    stop_event,
+)
 
 READY_DEADLINE_S = 10.0
-POLL_S = 0.05
 STOP_DEADLINE_S = 1.5
 DRAIN_MS = 250
 """Time for satpep's open connections to end: well below the second after which an agent kills."""
-AGENT_S = 5.0
-"""An agent that stops a job ends its children first, by force if they take long; the job hears of
-it seconds later.
-"""
 WATCH_S = 0.1
 MAX_LINES = 1000
 SAMPLES = "satpep.jsonl"
 MAX_SAMPLES_BYTES = 4 << 20
-"""satpep's file of samples, for whoever watches the lab while it runs; it is emptied when it has
-grown so long.
-"""
+"""satpep's file of samples for `satlab serve`; the job empties it at this size."""
 TABLE = "satlab_pep"
+HINT = "the job needs nftables, iproute2, root, and a kernel with nft tproxy"
 MARK = 0x5A7
 ROUTES = 1447
 """Routing table that brings marked packets home; the number of the mark, in decimal."""
@@ -55,7 +60,7 @@ CONSENT = Path("/etc/satlab/quic-proxy-consent")
 user can write.
 """
 ACCEPTED = '"type":"accepted"'
-"""What satpep's line for a new connection holds (schemas/satpep.schema.json)."""
+"""Part of satpep's line for a new connection (schemas/satpep.schema.json)."""
 LEG_OPTIONS = (
     "congestion-control",
     "initial-window",
@@ -73,8 +78,7 @@ IPV4_ALONE = ("pepsal",)
 
 @dataclass(frozen=True)
 class Family:
-    """What differs between the IP versions: options and names of the tools, and the addresses that
-    mean all hosts.
+    """An IP version: options and names of the tools, and the addresses that mean all hosts.
 
     `sockets` ends the names of the lists of sockets in /proc/net; `errors` is the protocol of ICMP.
     """
@@ -92,15 +96,6 @@ FAMILIES = {
     4: Family(4, "-4", "ip", "0.0.0.0", "0.0.0.0/0", "", "icmp"),  # noqa: S104 - HAProxy's and satpep's options
     6: Family(6, "-6", "ip6", "[::]", "::/0", "6", "ipv6-icmp"),
 }
-
-
-class JobError(Exception):
-    """An expected end of the job: what happened, the next command, the exit status."""
-
-    def __init__(self, message: str, hint: str = "", status: int = 3) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -145,7 +140,7 @@ class Request:
 
 def haproxy(request: Request) -> Engine:
     """HAProxy, transparent on both legs, in the foreground."""
-    program = find("haproxy", "apt-get install haproxy")
+    program = need("haproxy", "apt-get install haproxy")
     config, admin = request.scratch / "haproxy.cfg", request.scratch / "admin.sock"
     config.write_text(haproxy_config(request.family, request.port, admin), encoding="utf-8")
     found = re.search(r"HAProxy version (\S+)", run(program, "-v"))
@@ -197,7 +192,7 @@ def haproxy_connections(admin: Path) -> int:
 
 def pepsal(request: Request) -> Engine:
     """PEPsal, where a package provides it; it logs each connection."""
-    program = find(
+    program = need(
         "pepsal",
         "no Debian release has it: install the package of a SATCOM lab, or use the engine haproxy",
     )
@@ -210,7 +205,7 @@ def pepsal(request: Request) -> Engine:
 
 def satpep(request: Request) -> Engine:
     """The QUIC PEP: it listens on the server's own port, because its answers come from there."""
-    program = find("satpep", "build it: cargo build --release -p satpep")
+    program = need("satpep", "build it: cargo build --release -p satpep")
     mode = request.engine.removeprefix("quic").lstrip("-") or "default"
     trust = [("--cert", "server.crt"), ("--key", "server.key"), ("--ca", "ca.crt")]
     argv = [program, "quic", "--listen", f"{request.family.any}:{request.port}", "--transparent"]
@@ -249,33 +244,12 @@ ENGINES: dict[str, Callable[[Request], Engine]] = {
 }
 
 
-def find(program: str, hint: str) -> str:
-    """Find a program; Debian puts servers in /usr/sbin, which is not in every PATH."""
-    found = shutil.which(program) or shutil.which(
-        program, path="/usr/sbin:/usr/local/sbin:/usr/local/bin"
-    )
-    if not found:
-        raise JobError(f"{program} is not installed", hint)
-    return found
+# --- catching connections -------------------------------------------------------------------------
 
 
-def run(*argv: str, text: str | None = None) -> str:
-    """Run a short command and return its output."""
-    try:
-        done = subprocess.run(
-            argv, input=text, capture_output=True, text=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobError(f"{argv[0]}: {error}", "apt-get install nftables iproute2") from error
-    if done.returncode:
-        raise JobError(
-            f"{' '.join(argv)}: {done.stderr.strip()}",
-            "the job needs root, and a kernel with nft tproxy",
-        )
-    return done.stdout
-
-
-# --- catching what passes -------------------------------------------------------------------------
+def ip(family: Family, *words: str) -> str:
+    """Run ip(8) for one IP version; return its output."""
+    return run("ip", family.option, *words, hint=HINT)
 
 
 def ruleset(engine: Engine, request: Request, interface: str) -> str:
@@ -303,40 +277,31 @@ def caught(engine: Engine, request: Request) -> Iterator[None]:
     """Lead what passes into the proxy for the time of the block."""
     family = request.family
     release()  # what a killed job has left
-    towards = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", str(request.client)))
+    towards = re.search(
+        r" dev (\S+)", run("ip", "-o", "route", "get", str(request.client), hint=HINT)
+    )
     if not towards:
         raise JobError(f"no route to the client {request.client}", f"see: ip {family.option} route")
     try:
-        run("ip", family.option, "rule", "add", "fwmark", str(MARK), "lookup", str(ROUTES))
-        run(
-            "ip",
-            family.option,
-            "route",
-            "add",
-            "local",
-            family.everywhere,
-            "dev",
-            "lo",
-            "table",
-            str(ROUTES),
-        )
-        run("nft", "-f", "-", text=ruleset(engine, request, towards[1]))
+        ip(family, "rule", "add", "fwmark", str(MARK), "lookup", str(ROUTES))
+        ip(family, "route", "add", "local", family.everywhere, "dev", "lo", "table", str(ROUTES))
+        run("nft", "-f", "-", text=ruleset(engine, request, towards[1]), hint=HINT)
         yield
     finally:
         release()
 
 
 def release() -> None:
-    """Take the rules of both IP versions away, as far as they are there."""
+    """Remove the rules of both IP versions that are there."""
     for family in FAMILIES.values():
         if family.version == 6 and not Path("/proc/net/if_inet6").exists():
             continue  # a kernel without IPv6
-        if re.search(rf"table {family.nft} {TABLE}\b", run("nft", "list", "tables")):
-            run("nft", "delete", "table", family.nft, TABLE)
-        if re.search(rf"lookup {ROUTES}\b", run("ip", family.option, "rule")):
-            run("ip", family.option, "rule", "del", "fwmark", str(MARK), "lookup", str(ROUTES))
-        if f"table {ROUTES}" in run("ip", family.option, "route", "show", "table", "all"):
-            run("ip", family.option, "route", "flush", "table", str(ROUTES))
+        if re.search(rf"table {family.nft} {TABLE}\b", run("nft", "list", "tables", hint=HINT)):
+            run("nft", "delete", "table", family.nft, TABLE, hint=HINT)
+        if re.search(rf"lookup {ROUTES}\b", ip(family, "rule")):
+            ip(family, "rule", "del", "fwmark", str(MARK), "lookup", str(ROUTES))
+        if f"table {ROUTES}" in ip(family, "route", "show", "table", "all"):
+            ip(family, "route", "flush", "table", str(ROUTES))
 
 
 # --- life of the proxy ----------------------------------------------------------------------------
@@ -349,32 +314,26 @@ def serve(request: Request, stop: threading.Event) -> None:
     check_port(sockets, request.port)
     log = request.scratch / "log"
     with log.open("wb") as output:
-        child = subprocess.Popen(
+        process = subprocess.Popen(
             engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
+    child = Child(engine.name, process, log)
     connections, fault = 0, ""
     try:
-        wait_ready(engine, sockets, request.port, child, log, stop)
-        with caught(engine, request), announce():
+        # A connection would be caught by the proxy's own rules, so the socket is looked for.
+        is_ready = functools.partial(is_bound, sockets, request.port)
+        child.wait_until("ready", is_ready, stop, READY_DEADLINE_S)
+        with caught(engine, request), ready("satlab_pep"):
             while not stop.wait(WATCH_S):
-                check_alive(engine, child, log, stop)
+                child.check(stop)
                 connections = counted(engine, log, connections)
                 bound(request.scratch / SAMPLES)
     except JobError as error:
         fault = str(error)
         raise
     finally:
-        end(child)
+        end(process, STOP_DEADLINE_S)
         record(request, engine, connections, log, fault)
-
-
-def announce() -> socket.socket:
-    """Report to the job satlab_await that this job is ready, until the socket is closed."""
-    collect_agent.send_stat(collect_agent.now(), ready=1)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_pep")
-    return door
 
 
 def counted(engine: Engine, log: Path, before: int) -> int:
@@ -411,53 +370,6 @@ def is_bound(sockets: str, port: int) -> bool:
     )
 
 
-def wait_ready(
-    engine: Engine,
-    sockets: str,
-    port: int,
-    child: subprocess.Popen[bytes],
-    log: Path,
-    stop: threading.Event,
-) -> None:
-    """Poll for readiness until the deadline.
-
-    A connection would be caught by the proxy's own rules, so none is made.
-    """
-    for _ in range(round(READY_DEADLINE_S / POLL_S)):
-        check_alive(engine, child, log, stop)
-        if is_bound(sockets, port) or stop.wait(POLL_S):
-            return
-    raise JobError(
-        f"{engine.name} was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1
-    )
-
-
-def check_alive(
-    engine: Engine, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
-) -> None:
-    """Raise if the proxy has ended, unless all is being stopped: then an agent may have asked it
-    first to end.
-    """
-    code = child.poll()
-    was_asked = code in (0, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL) and stop.wait(
-        AGENT_S
-    )
-    if code is not None and not was_asked:
-        raise JobError(
-            f"{engine.name} ended with status {code}: {tail(log)}", "see the job's log", status=1
-        )
-
-
-def end(child: subprocess.Popen[bytes]) -> None:
-    """Ask the child to end, then make it end."""
-    child.terminate()
-    try:
-        child.wait(STOP_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-
-
 def record(request: Request, engine: Engine, connections: int, log: Path, fault: str) -> None:
     """Store what the proxy was, how many connections it has split, its report on them, and what
     ended it early.
@@ -473,14 +385,7 @@ def record(request: Request, engine: Engine, connections: int, log: Path, fault:
         "report": report_lines(log),
         "fault": fault,
     }
-    path = request.scratch / "pep.json"
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    if str(answer := collect_agent.store_files(collect_agent.now(), pep_json=str(path))).startswith(
-        "KO"
-    ):
-        raise JobError(
-            f"the collector refused pep.json: {answer}", "see the collector's log", status=1
-        )
+    must_store_json("pep_json", content)
 
 
 def report_lines(log: Path) -> list[dict[str, object]]:
@@ -489,30 +394,15 @@ def report_lines(log: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines if line[:1] == "{" and line[-1:] == "}"][:MAX_LINES]
 
 
-def tail(log: Path) -> str:
-    """Return the end of the proxy's output on one line."""
-    return (
-        " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /")
-        or "no output"
-    )
-
-
-def port_number(text: str) -> int:
-    """Accept a port, 1 to 65535."""
-    if not re.fullmatch(r"[1-9]\d{0,4}", text) or int(text) > 65535:
-        raise argparse.ArgumentTypeError("must be 1 to 65535")
-    return int(text)
-
-
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options = argument_parser(__doc__)
     options.add_argument(
         "engine", choices=("none", *ENGINES), help="none: connections pass untouched"
     )
     options.add_argument("client_ip", type=ip_address, help="whose connections are split")
     options.add_argument("server_ip", type=ip_address, help="those to this server")
     options.add_argument(
-        "-l", "--port", type=port_number, default=5500, help="where it listens; quic: the server's"
+        "-l", "--port", type=port, default=5500, help="where it listens; quic: the server's"
     )
     for flag, name in zip("Cwadr", LEG_OPTIONS, strict=True):
         options.add_argument(
@@ -530,13 +420,6 @@ def parser() -> argparse.ArgumentParser:
         "--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki"
     )
     return options
-
-
-def page_name(text: str) -> str:
-    """Accept the name of a page, which becomes part of a host name."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
-        raise argparse.ArgumentTypeError("a page name is made of a-z, 0-9 and '-'")
-    return text
 
 
 def leg_value(text: str) -> str:
@@ -557,52 +440,38 @@ def leg_options(arguments: argparse.Namespace) -> tuple[str, ...]:
     return tuple(found)
 
 
-def main() -> int:
+def main() -> None:
     """Be a proxy until SIGTERM or SIGINT."""
     arguments = parser().parse_args()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_event()
     if arguments.engine == "none":
-        with announce():
+        with ready("satlab_pep"):
             stop.wait()
-        return 0
-    try:
-        versions = {arguments.client_ip.version, arguments.server_ip.version}
-        if len(versions) > 1:
-            raise JobError(
-                "client and server have addresses of different IP versions", "both of one", status=2
-            )
-        if 6 in versions and arguments.engine in IPV4_ALONE:
-            raise JobError(
-                f"{arguments.engine} knows IPv4 alone",
-                "engine haproxy, or addresses of IPv4",
-                status=2,
-            )
-        with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
-            request = Request(
-                arguments.engine,
-                arguments.client_ip,
-                arguments.server_ip,
-                arguments.port,
-                Path(scratch),
-                arguments.pki,
-                leg_options(arguments),
-                arguments.page or "",
-            )
-            if (request.leg_options or request.page) and ENGINES[request.engine] is not satpep:
-                raise JobError(
-                    "leg options and page are for quic", "TCP's legs: job satlab_tcp_conf", status=2
-                )
-            serve(request, stop)
-    except JobError as error:
-        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return error.status
-    return 0
+        return
+    versions = {arguments.client_ip.version, arguments.server_ip.version}
+    if len(versions) > 1:
+        what = "client and server have addresses of different IP versions"
+        raise JobError(what, "give two addresses of one version", status=2)
+    if 6 in versions and arguments.engine in IPV4_ALONE:
+        what = f"{arguments.engine} knows IPv4 alone"
+        raise JobError(what, "use the engine haproxy, or addresses of IPv4", status=2)
+    legs = leg_options(arguments)
+    if (legs or arguments.page) and ENGINES[arguments.engine] is not satpep:
+        what = "leg options and page are for quic"
+        raise JobError(what, "TCP's legs: job satlab_tcp_conf", status=2)
+    with tempfile.TemporaryDirectory(prefix="satlab_pep_") as scratch:
+        request = Request(
+            engine=arguments.engine,
+            client=arguments.client_ip,
+            server=arguments.server_ip,
+            port=arguments.port,
+            scratch=Path(scratch),
+            pki=arguments.pki,
+            leg_options=legs,
+            page=arguments.page or "",
+        )
+        serve(request, stop)
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(
-        str(Path(__file__).with_name("satlab_pep_rstats_filter.conf"))
-    ):
-        sys.exit(main())
+    run_job(__file__, main)

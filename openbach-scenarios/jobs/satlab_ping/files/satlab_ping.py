@@ -1,27 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job:
-
-ICMP echo with iputils ping, one statistic per reply, all of them in one file at the end.
-"""
+"""OpenBACH job: ICMP echo with iputils ping; a statistic for each reply, all of them in a file."""
 
 import argparse
 import ipaddress
-import json
 import re
 import signal
 import subprocess
-import sys
 import syslog
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import collect_agent
-
-FILTER = Path(__file__).with_name("satlab_ping_rstats_filter.conf")
+from jobkit import argument_parser, run_job, store_json, whole
 
 _REPLY = re.compile(
     r"\[(\d+\.\d+)\] \d+ bytes from .*icmp_seq=(\d+) .*time=(\d+(?:\.\d+)?) ms(?!.*DUP!)"
@@ -32,7 +24,7 @@ _SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received")
 
 @dataclass
 class Echo:
-    """What ping has reported so far.
+    """The replies that ping has reported so far.
 
     `sent` is ping's own count, or without its summary the highest number seen.
     """
@@ -55,17 +47,10 @@ class Echo:
         return None
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("is not above 0")
-    return number
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument("destination_ip", type=ipaddress.ip_address)
-    parser.add_argument("-c", "--count", type=_positive, default=10)
+    parser.add_argument("-c", "--count", type=whole(1, 10**9), default=10)
     parser.add_argument("-i", "--interval", type=float, default=1.0)
     return parser.parse_args()
 
@@ -79,28 +64,12 @@ def _follow(lines: Iterable[str]) -> Echo:
     return echo
 
 
-def _store(document: dict[str, object]) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ping.json"
-        path.write_text(json.dumps(document) + "\n", encoding="utf-8")
-        return str(collect_agent.store_files(collect_agent.now(), ping_json=str(path)))
-
-
 def main() -> int:
     """Run the job; 0 when at least one reply came and the file was stored."""
     options = _arguments()
     destination = str(options.destination_ip)
-    argv = [
-        "ping",
-        "-n",
-        "-D",
-        "-O",
-        "-i",
-        str(options.interval),
-        "-c",
-        str(options.count),
-        destination,
-    ]
+    argv = ["ping", "-n", "-D", "-O", "-i", str(options.interval), "-c", str(options.count)]
+    argv.append(destination)
     start_unix_s = time.time()
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -116,7 +85,7 @@ def main() -> int:
         "rtt_ms": echo.rtt_ms,
         "start_unix_s": start_unix_s,
     }
-    answer = _store(document)
+    answer = store_json("ping_json", document)
     collect_agent.send_log(
         syslog.LOG_INFO, f"{len(echo.rtt_ms)} of {echo.sent} replies, store: {answer}"
     )
@@ -124,5 +93,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

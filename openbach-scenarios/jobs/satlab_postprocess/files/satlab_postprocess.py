@@ -15,11 +15,10 @@ import html
 import json
 import math
 import os
-import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import accumulate
@@ -27,20 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
+from jobkit import JobError, argument_parser, matching, run_job, whole
 
-FILTER = Path(__file__).with_name("satlab_postprocess_rstats_filter.conf")
 MAX_BYTES, MAX_LINE, MAX_VALUES, MAX_SERIES = 256 << 20, 1 << 16, 1_000_000, 50
 MAX_POINTS = 5000
 """Points of a line in the figure, evenly chosen; the table has all."""
 Json = dict[str, Any]
-
-
-class JobError(Exception):
-    """An expected end of the job: what happened, the exit status."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass
@@ -116,10 +107,11 @@ def collect(
         count, start_ms = count + 1, min(start_ms, time_ms)
         if count > MAX_VALUES or len(series) > MAX_SERIES:
             raise JobError(
-                f"more than {MAX_VALUES} values or {MAX_SERIES} series: choose jobs with -j", 1
+                f"more than {MAX_VALUES} values or {MAX_SERIES} series: choose jobs with -j",
+                status=1,
             )
     if not series:
-        raise JobError(f"no job has sent the statistic {statistic} so far", 1)
+        raise JobError(f"no job has sent the statistic {statistic} so far", status=1)
     for one in series.values():
         one.times = [each - start_ms / 1000 for each in one.times]
     return list(series.values())
@@ -191,7 +183,7 @@ def histogram(
 
 
 def comparison(series: Sequence[Series], title: str, value: str) -> tuple[Json, list[list[object]]]:
-    """Draw a box of each series: quartiles, median, mean, and whiskers of 1.5 interquartile ranges."""
+    """Draw a box of each series: quartiles, mean, and whiskers of 1.5 interquartile ranges."""
     traces: list[Json] = []
     rows: list[list[object]] = [
         ["series", "values", "mean", "min", "q1", "median", "q3", "p95", "max"]
@@ -254,7 +246,7 @@ def page(document: Json, title: str) -> str:
             str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js"))
         ).read_text()
     except (PackageNotFoundError, OSError) as error:
-        raise JobError(f"Plotly is not installed for {sys.executable}", 3) from error
+        raise JobError(f"Plotly is not installed for {sys.executable}") from error
     content = json.dumps(document, allow_nan=False)
     for character in "<>&":  # the text of a job ends no script
         content = content.replace(character, f"\\u{ord(character):04x}")
@@ -290,17 +282,18 @@ def draw(options: argparse.Namespace, series: Sequence[Series]) -> tuple[Json, l
     return time_series(series, title, value)
 
 
-def run(options: argparse.Namespace) -> None:
+def main() -> None:
     """Read, draw and store."""
+    options = parser().parse_args()
     raw = os.environ.get("SATLAB_RAW")
     if not raw:
         raise JobError(
-            "SATLAB_RAW is not set: only the embedded lab has the statistics of a run in a file", 3
+            "SATLAB_RAW is not set: only the embedded lab has the statistics of a run in a file"
         )
     try:
         series = collect(records(Path(raw) / "stats.jsonl"), options.statistic, options.jobs or ())
     except OSError as error:
-        raise JobError(f"{raw}/stats.jsonl: {error.strerror}", 3) from error
+        raise JobError(f"{raw}/stats.jsonl: {error.strerror}") from error
     document, rows = draw(options, series)
     for one in series:
         collect_agent.send_stat(collect_agent.now(), one.name, **one.figures())
@@ -311,53 +304,26 @@ def run(options: argparse.Namespace) -> None:
             csv.writer(file).writerows([cell(each) for each in row] for row in rows)
         answer = collect_agent.store_files(collect_agent.now(), figure=str(drawn), table=str(table))
     if answer != "OK":
-        raise JobError(f"the files were not stored: {answer}", 1)
-
-
-def number(least: int, most: int) -> Callable[[str], int]:
-    """Return a reader of a whole number within bounds."""
-
-    def read(given: str) -> int:
-        if not given.isdecimal() or not least <= int(given) <= most:
-            raise argparse.ArgumentTypeError(f"must be {least} to {most}")
-        return int(given)
-
-    return read
-
-
-def statistic(given: str) -> str:
-    """Accept the name of a statistic."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,99}", given):
-        raise argparse.ArgumentTypeError("is not the name of a statistic")
-    return given
+        raise JobError(f"the files were not stored: {answer}", status=1)
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("statistic", type=statistic)
-    options.add_argument("-j", "--jobs", type=number(1, 2**53), action="append")
+    options = argument_parser(__doc__)
+    options.add_argument(
+        "statistic", type=matching(r"[A-Za-z][A-Za-z0-9_.-]{0,99}", "the name of a statistic")
+    )
+    options.add_argument("-j", "--jobs", type=whole(1, 2**53), action="append")
     options.add_argument("-t", "--title")
     options.add_argument("-u", "--unit")
     kinds = options.add_subparsers(dest="kind", required=True)
     kinds.add_parser("time_series")
     bars = kinds.add_parser("histogram")
-    bars.add_argument("-b", "--bins", type=number(1, 1000), default=30)
+    bars.add_argument("-b", "--bins", type=whole(1, 1000), default=30)
     bars.add_argument("-c", "--cumulative", action="store_true")
     kinds.add_parser("comparison")
     return options
 
 
-def main() -> int:
-    """Draw the figure."""
-    try:
-        run(parser().parse_args())
-    except JobError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.status
-    return 0
-
-
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -11,12 +11,7 @@ import contextlib
 import ipaddress
 import json
 import os
-import re
-import shutil
-import signal
-import socket
 import subprocess
-import sys
 import syslog
 import tempfile
 import time
@@ -24,8 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
+from jobkit import (
+    announce,
+    argument_parser,
+    matching,
+    need,
+    on_stop,
+    port,
+    real,
+    run_job,
+    store_json,
+    whole,
+)
 
-FILTER = Path(__file__).with_name("satlab_satperf_rstats_filter.conf")
 LEG_OPTIONS = (
     "congestion_control",
     "initial_window",
@@ -36,7 +42,7 @@ LEG_OPTIONS = (
 LEG_OPTIONS_BYTES = ("receive_window", "stream_receive_window")
 POLL_S = 0.05
 MARGIN_S = 90.0
-"""How long satperf may take beyond the transfer; it has a deadline of its own before."""
+"""How long satperf may take beyond the transfer; its own deadline is earlier."""
 
 Line = dict[str, Any]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -94,12 +100,11 @@ def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | No
         subprocess.Popen([*argv, "--output", str(output)]) as process,
         contextlib.ExitStack() as until_end,
     ):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: process.terminate())
+        on_stop(lambda *_: process.terminate())
         if serves is not None:
             while process.poll() is None and not is_bound(serves):
                 time.sleep(POLL_S)  # satperf ends by itself when it cannot have the port
-            until_end.enter_context(announce())
+            until_end.enter_context(announce("satlab_satperf"))
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -119,14 +124,6 @@ def is_bound(port: int) -> bool:
         for line in table.read_text(encoding="ascii").splitlines()[1:]
     ]
     return any(line.split()[1].endswith(f":{port:04X}") for line in lines)
-
-
-def announce() -> socket.socket:
-    """Signal to satlab_await that the server is ready, until the socket is closed."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_satperf")
-    return door
 
 
 def read(output: Path) -> list[Line]:
@@ -160,29 +157,20 @@ def send(lines: list[Line]) -> None:
         collect_agent.send_stat(moment, suffix, **figures)
 
 
-def keep(lines: list[Line], folder: Path) -> bool:
+def keep(lines: list[Line]) -> bool:
     """Send and store what satperf wrote; return whether it was stored."""
     if not lines:
         return False
     send(lines)
-    path = folder / "satperf.json"
-    path.write_text(
-        json.dumps({"schema": "satlab/satperf-run/1", "lines": lines}) + "\n", encoding="utf-8"
-    )
-    return bool(collect_agent.store_files(collect_agent.now(), satperf_json=str(path)) == "OK")
+    document = {"schema": "satlab/satperf-run/1", "lines": lines}
+    return store_json("satperf_json", document) == "OK"
 
 
 def main() -> int:
     """Run the job."""
     options = parser().parse_args()
     pki = Path(os.environ.get("SATLAB_PKI", "/etc/satlab/pki"))
-    program = shutil.which("satperf")
-    if not program:
-        print(
-            "error: satperf is not installed\nhint: build it: cargo build --release -p satperf",
-            file=sys.stderr,
-        )
-        return 3
+    program = need("satperf", "build it: cargo build --release -p satperf")
     serving = options.mode == "server"
     arguments = server_arguments(options, pki) if serving else client_arguments(options, pki)
     timeout_s = None if serving else (options.duration_s if not options.bytes else 600) + MARGIN_S
@@ -195,7 +183,7 @@ def main() -> int:
             timeout_s,
             options.port if serving else None,
         )
-        stored = keep(read(output), Path(folder))
+        stored = keep(read(output))
     collect_agent.send_log(
         syslog.LOG_INFO, f"satperf: status {status} after {time.monotonic() - began:.1f} s"
     )
@@ -204,58 +192,38 @@ def main() -> int:
     return status or (0 if stored else 1)
 
 
-def _matching(pattern: str, what: str) -> Any:
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise argparse.ArgumentTypeError(f"is not {what}")
-        return text
-
-    return check
-
-
-def _bounded(least: float, most: float, kind: type[int] | type[float] = int) -> Any:
-    def check(text: str) -> float:
-        number = kind(text)
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g}")
-        return number
-
-    return check
-
-
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("-p", "--port", type=_bounded(1, 65535), default=4433)
+    options = argument_parser(__doc__)
+    options.add_argument("-p", "--port", type=port, default=4433)
     options.add_argument("-s", "--stack", choices=("quinn", "quiche"), default="quinn")
     options.add_argument(
-        "-C", "--congestion_control", type=_matching(r"[a-z][a-z0-9]{0,15}", "a word such as cubic")
+        "-C", "--congestion_control", type=matching(r"[a-z][a-z0-9]{0,15}", "a word such as cubic")
     )
     for flag, name in (
         ("-w", "initial_window"),
         ("-a", "ack_threshold"),
         ("-d", "max_ack_delay_ms"),
     ):
-        options.add_argument(flag, f"--{name}", type=_bounded(0, 1_000_000), default=0)
-    options.add_argument("--initial_rtt_ms", type=_bounded(0, 10_000), default=0)
+        options.add_argument(flag, f"--{name}", type=whole(0, 1_000_000), default=0)
+    options.add_argument("--initial_rtt_ms", type=whole(0, 10_000), default=0)
     for name in LEG_OPTIONS_BYTES:
-        options.add_argument(f"--{name}", type=_bounded(0, 2**32), default=0)
+        options.add_argument(f"--{name}", type=whole(0, 2**32), default=0)
     modes = options.add_subparsers(dest="mode", required=True)
     server = modes.add_parser("server")
     server.add_argument("-B", "--bind", type=ipaddress.ip_address, default=ipaddress.IPv4Address(0))
     server.add_argument("-1", "--exit", action="store_true")
     client = modes.add_parser("client")
     client.add_argument("server_ip", type=ipaddress.ip_address)
-    client.add_argument("server_name", type=_matching(r"[a-z0-9][a-z0-9.-]{0,252}", "a host name"))
-    client.add_argument("-t", "--duration_s", type=_bounded(1, 86400, float), default=15.0)
-    client.add_argument("-n", "--bytes", type=_bounded(0, 1e12), default=0)
+    client.add_argument("server_name", type=matching(r"[a-z0-9][a-z0-9.-]{0,252}", "a host name"))
+    client.add_argument("-t", "--duration_s", type=real(1, 86400), default=15.0)
+    client.add_argument("-n", "--bytes", type=whole(0, 10**12), default=0)
     client.add_argument("-u", "--upload", action="store_true")
-    client.add_argument("-S", "--streams", type=_bounded(1, 100), default=1)
+    client.add_argument("-S", "--streams", type=whole(1, 100), default=1)
     client.add_argument(
-        "-z", "--zero_rtt", type=_matching(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", "a path")
+        "-z", "--zero_rtt", type=matching(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", "a path")
     )
     return options
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -9,25 +9,17 @@ bytes. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 
 import argparse
 import re
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import collect_agent
+from jobkit import argument_parser, port, real, run, run_job, stop_event
 
-FILTER = Path(__file__).with_name("satlab_socket_stats_rstats_filter.conf")
 MAX_CONNECTIONS = 100
 """Of one sample; further ones are left out."""
 UNITS = {"bps": 1.0, "Kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9}
 Figures = dict[str, float]
-
-
-class JobError(Exception):
-    """The host cannot do it: what happened."""
 
 
 def listing(port: int | None, peer: str | None) -> str:
@@ -35,13 +27,7 @@ def listing(port: int | None, peer: str | None) -> str:
     chosen = [f"( sport = :{port} or dport = :{port} )"] if port else []
     chosen += [f"dst {peer}"] if peer else []
     argv = ["ss", "-tinOH", "state", "established", *([" and ".join(chosen)] if chosen else [])]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobError(f"ss: {error}") from error
-    if done.returncode:
-        raise JobError(f"ss: {done.stderr.strip()}")
-    return done.stdout
+    return run(*argv, hint="apt-get install iproute2")
 
 
 def connections(text: str) -> Iterator[tuple[str, Figures]]:
@@ -90,41 +76,20 @@ def watch(options: argparse.Namespace, stop: threading.Event) -> int:
             return samples
 
 
-def bounded(least: float, most: float, kind: Callable[[str], float]) -> Callable[[str], float]:
-    """Return a reader of a number within bounds."""
-
-    def read(text: str) -> float:
-        number: float = kind(text)
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g}")
-        return number
-
-    return read
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("-i", "--interval", type=bounded(0.1, 3600, float), default=1.0, help="s")
-    options.add_argument("-p", "--port", type=bounded(1, 65535, int))
+    options = argument_parser(__doc__)
+    options.add_argument("-i", "--interval", type=real(0.1, 3600), default=1.0, help="s")
+    options.add_argument("-p", "--port", type=port)
     options.add_argument("-a", "--peer", type=IPv4Address)
     return options
 
 
-def main() -> int:
+def main() -> None:
     """Sample until SIGTERM or SIGINT."""
     options = parser().parse_args()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        print(f"{watch(options, stop)} samples with a connection")
-    except JobError as error:
-        print(f"error: {error}\nhint: apt-get install iproute2", file=sys.stderr)
-        return 3
-    return 0
+    print(f"{watch(options, stop_event())} samples with a connection")
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

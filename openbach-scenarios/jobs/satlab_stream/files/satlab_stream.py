@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: a stream of RTP packets at a constant rate, one way;
-
-`receive` on one node, then `send` on another.
+"""OpenBACH job: a stream of RTP packets at a constant rate, one way; `receive` on one node, then
+`send` on another.
 
 The receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and, for a voice codec,
 the quality by the E-model (ITU-T G.107). One-way delays need clocks that agree: the nodes of the
@@ -12,23 +11,31 @@ arguments, 3 the host cannot do it.
 
 import argparse
 import contextlib
-import json
 import math
-import signal
 import socket
 import struct
 import sys
 import syslog
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import collect_agent
+from jobkit import (
+    JobError,
+    Stopped,
+    argument_parser,
+    ignore_stops,
+    port,
+    raise_on_stop,
+    ready,
+    real,
+    run_job,
+    store_json,
+    whole,
+)
 
-FILTER = Path(__file__).with_name("satlab_stream_rstats_filter.conf")
 HEADER = struct.Struct("!BBHIIQI")
 """RTP (RFC 3550, section 5.1): version, payload type, sequence number, timestamp, SSRC. Then the
 payload: time of sending, ns since the epoch, and packets of the stream so far.
@@ -42,9 +49,7 @@ FIRST_S, IDLE_S = 60.0, 10.0
 """The receiver waits so long for the first packet, and for each further one."""
 END_EVERY_S = 0.2
 LOST = (ConnectionRefusedError, PermissionError)
-"""What the kernel returns of a packet that is lost on a node: the receiver has ended, or a packet
-filter dropped it.
-"""
+"""Errors of a packet that a node loses: the receiver has ended, or a packet filter drops it."""
 MAX_POINTS = 2000
 """Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
@@ -75,8 +80,8 @@ R_DEFAULT = 93.2
 
 @dataclass
 class Reception:
-    """What came of one stream: sequence number, time of sending and of receiving in ns, in the
-    order of arrival.
+    """The packets received of one stream, in the order of arrival: sequence number, times of
+    sending and receiving in ns.
     """
 
     arrivals: list[tuple[int, int, int]] = field(default_factory=list)
@@ -101,7 +106,7 @@ class Reception:
 
     @property
     def sent(self) -> int:
-        """Packets that were sent: as the end of the stream says, or the highest number that came."""
+        """Packets sent, by the end of the stream, else by the highest number received."""
         highest = max((sequence for sequence, _, _ in self.arrivals), default=-1) + 1
         return max(self.announced or 0, highest)
 
@@ -186,32 +191,13 @@ def document(
 # --- the two sides --------------------------------------------------------------------------------
 
 
-class Stopped(Exception):  # noqa: N818 - an ordinary end
-    """SIGTERM or SIGINT came."""
-
-
-def measured() -> None:
-    """Ignore a stop from now on: the measurement has ended, and its record is written."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def announce() -> socket.socket:
-    """Report to the job satlab_await that this job is ready, until the socket is closed."""
-    collect_agent.send_stat(collect_agent.now(), ready=1)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_stream")
-    return door
-
-
 def receive(options: argparse.Namespace) -> int:
     """Receive one stream, to its end or until none of its packets has come for a while."""
     reception, start_unix_s = Reception(), time.time()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         listener.bind((str(options.bind), options.port))
-        with contextlib.suppress(Stopped, TimeoutError), announce():
+        with contextlib.suppress(Stopped, TimeoutError), ready("satlab_stream"):
             listener.settimeout(FIRST_S)
             while True:
                 packet = listener.recv(2048)
@@ -227,7 +213,7 @@ def receive(options: argparse.Namespace) -> int:
                     break
                 if number < MAX_PACKETS:
                     reception.take(number, sent_ns, received_ns)
-    measured()
+    ignore_stops()
     if not reception.arrivals:
         print("error: no packet of a stream has come", file=sys.stderr)
         return 1
@@ -261,7 +247,7 @@ def send(options: argparse.Namespace) -> int:
                 with contextlib.suppress(*LOST):
                     sender.send(packet(kind, number, round(number * interval_s * 8000), size))
                 sent += 1
-        measured()
+        ignore_stops()
         for _ in range(ENDS):
             time.sleep(END_EVERY_S)
             with contextlib.suppress(*LOST):
@@ -281,10 +267,7 @@ def packet(kind: int, number: int, timestamp: int, size: int) -> bytes:
 
 def store(made: dict[str, object]) -> int:
     """Store the file of this side."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "stream.json"
-        path.write_text(json.dumps(made) + "\n", encoding="utf-8")
-        answer = collect_agent.store_files(collect_agent.now(), stream_json=str(path))
+    answer = store_json("stream_json", made)
     collect_agent.send_log(
         syslog.LOG_INFO,
         f"{made['role']}: {made.get('received', made['sent'])} packets, store: {answer}",
@@ -295,22 +278,10 @@ def store(made: dict[str, object]) -> int:
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def _within(
-    least: float, most: float, kind: Callable[[str], float] = float
-) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        number: float = kind(text)
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g}")
-        return number
-
-    return read
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    options.add_argument("-p", "--port", type=_within(1, 65535, int), default=5004)
+    options = argument_parser(__doc__)
+    options.add_argument("-p", "--port", type=port, default=5004)
     options.add_argument(
         "-c", "--codec", choices=tuple(CODECS), help="voice: its packets, and the E-model's rating"
     )
@@ -318,33 +289,26 @@ def parser() -> argparse.ArgumentParser:
     here = roles.add_parser("receive")
     here.add_argument("-b", "--bind", type=IPv4Address, default=IPv4Address("0.0.0.0"))  # noqa: S104 - a node of a lab
     here.add_argument(
-        "-j", "--playout-ms", type=_within(0, 5000), default=60.0, help="of the playout buffer"
+        "-j", "--playout-ms", type=real(0, 5000), default=60.0, help="of the playout buffer"
     )
     there = roles.add_parser("send")
     there.add_argument("destination_ip", type=IPv4Address)
-    there.add_argument("-t", "--duration-s", type=_within(0.1, 86400), default=10.0)
-    there.add_argument("-i", "--interval-ms", type=_within(1, 60000), default=20.0)
-    there.add_argument("-s", "--size-bytes", type=_within(HEADER.size, MAX_BYTES, int), default=172)
-    there.add_argument("-d", "--dscp", type=_within(0, 63, int), default=0)
+    there.add_argument("-t", "--duration-s", type=real(0.1, 86400), default=10.0)
+    there.add_argument("-i", "--interval-ms", type=real(1, 60000), default=20.0)
+    there.add_argument("-s", "--size-bytes", type=whole(HEADER.size, MAX_BYTES), default=172)
+    there.add_argument("-d", "--dscp", type=whole(0, 63), default=0)
     return options
 
 
 def main() -> int:
     """Run one side."""
     options = parser().parse_args()
-
-    def stop(*_: object) -> None:
-        raise Stopped
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    raise_on_stop()
     try:
         return receive(options) if options.role == "receive" else send(options)
     except OSError as error:
-        print(f"error: {error.strerror or error}", file=sys.stderr)
-        return 3
+        raise JobError(error.strerror or str(error)) from error
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -3,10 +3,7 @@
 """OpenBACH job: load of the host and of the node's interfaces, from /proc, until it is stopped."""
 
 import argparse
-import signal
-import sys
 import syslog
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
+from jobkit import argument_parser, real, run_job, stop_event
 
-FILTER = Path(__file__).with_name("satlab_system_load_rstats_filter.conf")
 PROC = Path("/proc")
 
 # proc(5), /proc/stat: columns of the line `cpu`; guest time is already part of user time.
@@ -116,17 +113,10 @@ def send(before: Sample, after: Sample) -> bool:
     return all(answer == "OK" for answer in answers)
 
 
-def _interval(text: str) -> float:
-    seconds = float(text)
-    if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError("is not within 0.1 to 3600 s")
-    return seconds
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument(
-        "-i", "--interval", type=_interval, default=1.0, help="time between samples, s"
+        "-i", "--interval", type=real(0.1, 3600), default=1.0, help="time between samples, s"
     )
     return parser.parse_args()
 
@@ -134,9 +124,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run until SIGTERM or SIGINT; 0 when every sample was taken and at least one was."""
     options = _arguments()
-    stop = threading.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: stop.set())
+    stop = stop_event()
     samples, good = 0, True
     try:
         before = read(PROC, time.monotonic())
@@ -152,5 +140,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

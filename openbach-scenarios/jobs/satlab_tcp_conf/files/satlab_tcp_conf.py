@@ -13,27 +13,32 @@ host cannot do it.
 
 import argparse
 import contextlib
-import json
 import re
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface, ip_network
 from pathlib import Path
 
-import collect_agent
+from jobkit import (
+    JobError,
+    argument_parser,
+    congestion_control,
+    must_store_json,
+    ready,
+    run,
+    run_job,
+    stop_event,
+    whole,
+)
 
 SAMPLE_S = 0.2
+HINT = "see ip-route(8); the job needs iproute2 and root"
 MAX_CONNECTIONS = 1000
 MB = 1_000_000
 SYSCTL = Path("/proc/sys/net/ipv4")
 FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen"}
-"""What `ss -i` prints before the name of the congestion control."""
+"""Words of `ss -i` before the name of the congestion control."""
 MEASURED = (IPv4Network("198.18.0.0/16"), IPv6Network("2001:2::/48"))
 """The measured networks of vagrant/lab.yml: half of the range of RFC 2544, whose other half has its
 control network, and that of RFC 5180.
@@ -64,18 +69,9 @@ PRESETS = {
 }
 
 
-class JobError(Exception):
-    """An expected end of the job: what happened, the next command, the exit status."""
-
-    def __init__(self, message: str, hint: str = "", status: int = 3) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
-
-
 @dataclass(frozen=True)
 class Side:
-    """What the routes of one side carry; windows in segments.
+    """The parameters of the routes of one side; windows in segments.
 
     None: the kernel's choice, which is then not checked.
     """
@@ -207,22 +203,9 @@ def host(end: str) -> str:
 # --- the kernel -----------------------------------------------------------------------------------
 
 
-def run(*argv: str) -> str:
-    """Run a short command and return its output."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobError(f"{argv[0]}: {error}", "apt-get install iproute2") from error
-    if done.returncode:
-        raise JobError(
-            f"{' '.join(argv)}: {done.stderr.strip()}", "see ip-route(8); the job needs root"
-        )
-    return done.stdout
-
-
 def interface_towards(address: str) -> str:
     """Return the interface that packets for `address` leave through."""
-    found = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", address))
+    found = re.search(r" dev (\S+)", run("ip", "-o", "route", "get", address, hint=HINT))
     return found[1] if found else ""
 
 
@@ -231,7 +214,7 @@ def measured_interfaces(networks: Sequence[IPv4Network | IPv6Network]) -> frozen
 
     Raises JobError: there is none.
     """
-    lines = [line.split() for line in run("ip", "-o", "address").splitlines()]
+    lines = [line.split() for line in run("ip", "-o", "address", hint=HINT).splitlines()]
     found = {
         words[1]
         for words in lines
@@ -251,9 +234,9 @@ def routes(measured: frozenset[str]) -> list[str]:
 
     Those of IPv4, and where the kernel has it, of IPv6.
     """
-    shown = run("ip", "-o", "route")
+    shown = run("ip", "-o", "route", hint=HINT)
     if Path("/proc/net/if_inet6").exists():
-        shown += run("ip", "-6", "-o", "route")
+        shown += run("ip", "-6", "-o", "route", hint=HINT)
     every = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in shown.splitlines()]
     return [
         route for route in every if device(route) in measured and not route.startswith(LINK_LOCAL)
@@ -266,7 +249,7 @@ def family(route: str) -> str:
 
 
 def with_parameters(route: str, side: Side) -> str:
-    """Return a route with a side's parameters in place of its own; what the side leaves open stays."""
+    """Return a route with the parameters that a side sets; the others stay."""
     words = side.words()
     for name in words[::2]:
         route = re.sub(rf" {name} (lock )?\S+", "", route)
@@ -276,7 +259,7 @@ def with_parameters(route: str, side: Side) -> str:
 def set_routes(lines: Sequence[str], measured: frozenset[str]) -> None:
     """Replace routes, and check that the kernel shows them."""
     for route in lines:
-        run("ip", family(route), "route", "replace", *route.split())
+        run("ip", family(route), "route", "replace", *route.split(), hint=HINT)
     shown = [sorted(route.split()) for route in routes(measured)]
     for route in lines:
         if sorted(route.split()) not in shown:
@@ -321,7 +304,7 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> None:
     client = interface_towards(str(options.client_ip)) if options.client_ip else ""
     sides = {client: "client"} if client else {}
     watch = Watch(measured_interfaces(options.network or MEASURED), sides, requested)
-    with parameters(watch, PRESETS.get(options.preset)), announce():
+    with parameters(watch, PRESETS.get(options.preset)), ready("satlab_tcp_conf"):
         in_force = {
             "routes": routes(watch.measured),
             "tcp_rmem": read("tcp_rmem"),
@@ -330,7 +313,7 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> None:
         fault = ""
         try:
             while not fault and not stop.wait(SAMPLE_S):
-                watch.take(run("ss", "-tinOH", "state", "established"))
+                watch.take(run("ss", "-tinOH", "state", "established", hint=HINT))
                 fault = watch.fault()
         finally:
             store(options, watch, in_force)
@@ -340,20 +323,11 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> None:
         )
 
 
-def announce() -> socket.socket:
-    """Report to the job satlab_await that this job is ready, until the socket is closed."""
-    collect_agent.send_stat(collect_agent.now(), ready=1)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_tcp_conf")
-    return door
-
-
 def requested_sides(options: argparse.Namespace) -> dict[str, Side]:
     """Return the request of each side; a window that is named overrides that of a preset."""
     preset = PRESETS.get(options.preset)
     window = options.initial_window or (preset.initial_window if preset else None)
-    server = Side(options.congestion_control, window, options.initial_receive_window)
+    server = Side(options.congestion_control, window, options.initial_receive_window or None)
     client = Side(
         options.client_side_congestion_control or server.congestion_control,
         options.client_side_initial_window or server.initial_window,
@@ -380,39 +354,29 @@ def store(options: argparse.Namespace, watch: Watch, in_force: Mapping[str, obje
             for c in watch.connections.values()
         ],
     }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tcp_conf.json"
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        answer = collect_agent.store_files(collect_agent.now(), tcp_conf_json=str(path))
-    if answer != "OK":
-        raise JobError(
-            f"the collector refused tcp_conf.json: {answer}", "see the collector's log", status=1
-        )
+    must_store_json("tcp_conf_json", document)
 
 
 def algorithm(text: str) -> str | None:
     """Accept the name of a congestion control; `default` leaves it as it is."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,15}", text):
-        raise argparse.ArgumentTypeError("a congestion control is a word such as cubic")
-    return None if text == "default" else text
-
-
-def window(text: str) -> int | None:
-    """Accept a window of 1 to 10,000 segments; 0 leaves it as it is."""
-    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 10_000:
-        raise argparse.ArgumentTypeError("must be 0 to 10000 segments")
-    return int(text) or None
+    name = congestion_control(text)
+    return None if name == "default" else name
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options = argument_parser(__doc__)
     options.add_argument(
         "-C", "--congestion-control", type=algorithm, help="on every route; default: as it is"
     )
     options.add_argument(
-        "-w", "--initial-window", type=window, help="segments, on every route; default: as it is"
+        "-w",
+        "--initial-window",
+        type=whole(0, 10_000),
+        help="segments, on every route; default: as it is",
     )
-    options.add_argument("-r", "--initial-receive-window", type=window, help="segments, likewise")
+    options.add_argument(
+        "-r", "--initial-receive-window", type=whole(0, 10_000), help="segments, likewise"
+    )
     options.add_argument(
         "-p", "--preset", choices=("none", *PRESETS), default="none", help="buffers and window"
     )
@@ -424,27 +388,16 @@ def parser() -> argparse.ArgumentParser:
         "-n", "--network", type=ip_network, action="append", help=f"measured; default: {networks}"
     )
     options.add_argument("--client-side-congestion-control", type=algorithm)
-    options.add_argument("--client-side-initial-window", type=window)
-    options.add_argument("--client-side-initial-receive-window", type=window)
+    options.add_argument("--client-side-initial-window", type=whole(0, 10_000))
+    options.add_argument("--client-side-initial-receive-window", type=whole(0, 10_000))
     return options
 
 
-def main() -> int:
+def main() -> None:
     """Hold the parameters until SIGTERM or SIGINT."""
     options = parser().parse_args()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        serve(options, stop)
-    except JobError as error:
-        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return error.status
-    return 0
+    serve(options, stop_event())
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(
-        str(Path(__file__).with_name("satlab_tcp_conf_rstats_filter.conf"))
-    ):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address
@@ -29,30 +29,21 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
+from jobkit import JobError, argument_parser, page_name, real, run_job, stop_event, store_json
 
-FILTER = Path(__file__).with_name("satlab_video_rstats_filter.conf")
 PLAYER = Path(__file__).with_name("player.html")
 PROTOCOLS = {"h1": ("http", 80), "h2": ("https", 443), "h3": ("https", 443)}
 SESSIONS = {"QUIC_SESSION": "h3", "HTTP2_SESSION": "h2"}
 """Events of Chromium's network log that begin a session with a host; without any it was HTTP/1.1.
 """
 START_S = 60.0
-"""What the browser and the first segments may take beyond the length of the video, four times over.
-"""
+"""Time for the browser and the first segments, beyond four times the length of the video."""
 MAX_REPORT = 1 << 16
-
-
-class JobError(Exception):
-    """What keeps the job from playing: what, where, why; and the next command."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 @dataclass(frozen=True)
 class Video:
-    """What is played, from where.
+    """The video and its server.
 
     `rates`: path, bytes and bitrate of a segment, from low to high.
     """
@@ -80,7 +71,7 @@ class Video:
 
 @dataclass
 class Playback:
-    """What the player reported."""
+    """The reports of the player."""
 
     segments: list[dict[str, Any]] = field(default_factory=list)
     error: str = "not played to the end"
@@ -287,50 +278,28 @@ def document(video: Video, playback: Playback, start_unix_s: float) -> dict[str,
 
 def publish(made: dict[str, Any]) -> int:
     """Store the file; return the exit status."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "video.json"
-        path.write_text(json.dumps(made) + "\n", encoding="utf-8")
-        answer = collect_agent.store_files(collect_agent.now(), video_json=str(path))
+    answer = store_json("video_json", made)
     if made["fault"]:
         print(f"error: {made['fault']}\nhint: see the job's log", file=sys.stderr)
     return 0 if answer == "OK" and not made["fault"] else 1
 
 
-def within(least: float, most: float) -> Callable[[str], float]:
-    """Return a reader of a number within bounds."""
-
-    def read(text: str) -> float:
-        number = float(text)
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"must be {least:g} to {most:g}")
-        return number
-
-    return read
-
-
-def page_name(text: str) -> str:
-    """Accept the name of a page, which becomes part of a path and of a host name."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
-        raise argparse.ArgumentTypeError("a page name is made of a-z, 0-9 and '-'")
-    return text
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options = argument_parser(__doc__)
     options.add_argument("protocol", choices=tuple(PROTOCOLS))
     options.add_argument("server_ip", type=IPv4Address)
     options.add_argument(
         "-p", "--page", type=page_name, default="video", help="page that holds the segments (video)"
     )
     options.add_argument(
-        "-t", "--duration-s", type=within(1, 86400), default=60.0, help="length of the video"
+        "-t", "--duration-s", type=real(1, 86400), default=60.0, help="length of the video"
     )
     options.add_argument(
-        "-s", "--segment-s", type=within(0.5, 30), default=4.0, help="length of a segment (4)"
+        "-s", "--segment-s", type=real(0.5, 30), default=4.0, help="length of a segment (4)"
     )
     options.add_argument(
-        "-b", "--buffer-s", type=within(1, 600), default=20.0, help="longest playback buffer (20)"
+        "-b", "--buffer-s", type=real(1, 600), default=20.0, help="longest playback buffer (20)"
     )
     www, pki = (
         os.environ.get("SATLAB_WWW", "/srv/satlab/www"),
@@ -348,22 +317,20 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Play and report."""
     options = parser().parse_args()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        rates = read_rates(options.root, options.page, options.segment_s)
-        count = max(1, round(options.duration_s / options.segment_s))
-        times = (options.segment_s, count, max(options.buffer_s, options.segment_s))
-        spki = read_pin(options.pki, options.protocol)
-        video = Video(options.page, options.protocol, options.server_ip, rates, *times, spki)
-        start_unix_s = time.time()
-        return publish(document(video, play(video, stop), start_unix_s))
-    except JobError as error:
-        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
-        return 3
+    stop = stop_event()
+    video = Video(
+        page=options.page,
+        protocol=options.protocol,
+        server=options.server_ip,
+        rates=read_rates(options.root, options.page, options.segment_s),
+        segment_s=options.segment_s,
+        segments=max(1, round(options.duration_s / options.segment_s)),
+        buffer_s=max(options.buffer_s, options.segment_s),
+        spki=read_pin(options.pki, options.protocol),
+    )
+    start_unix_s = time.time()
+    return publish(document(video, play(video, stop), start_unix_s))
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -12,9 +12,6 @@ import base64
 import contextlib
 import hashlib
 import os
-import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,8 +22,19 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import collect_agent
+from jobkit import (
+    JobError,
+    announce,
+    argument_parser,
+    end,
+    need,
+    port,
+    run,
+    run_job,
+    stop_event,
+    whole,
+)
 
-FILTER = Path(__file__).with_name("satlab_vpn_rstats_filter.conf")
 HANDSHAKE_S = 30.0
 POLL_S = 0.1
 SAMPLE_S = 1.0
@@ -36,34 +44,7 @@ lost. One end alone sends them: initiations that cross cancel each other, and ov
 of 0.6 s all repetitions cross.
 """
 STOP_S = 1.5
-PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-
-
-class JobError(Exception):
-    """An expected end of the job: what happened, the next command, the exit status."""
-
-    def __init__(self, message: str, hint: str, status: int = 3) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
-
-
-def run(*argv: str, text: str | None = None) -> str:
-    """Run a short command and return its output."""
-    try:
-        done = subprocess.run(
-            [shutil.which(argv[0], path=PATH) or argv[0], *argv[1:]],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobError(f"{argv[0]}: {error}", "apt-get install wireguard-tools iproute2") from error
-    if done.returncode:
-        raise JobError(f"{' '.join(argv)}: {done.stderr.strip()}", "the job needs CAP_NET_ADMIN")
-    return done.stdout
+HINT = "the job needs wireguard-tools, iproute2 and CAP_NET_ADMIN"
 
 
 def private_key(secret: str, end: IPv4Address) -> str:
@@ -78,7 +59,7 @@ def private_key(secret: str, end: IPv4Address) -> str:
 
 def settings(options: argparse.Namespace) -> str:
     """Return the configuration for wg(8)."""
-    peer = run("wg", "pubkey", text=private_key(options.secret, options.peer_ip)).strip()
+    peer = run("wg", "pubkey", text=private_key(options.secret, options.peer_ip), hint=HINT).strip()
     keepalive = KEEPALIVE_S if options.own_ip < options.peer_ip else 0
     return (
         f"[Interface]\nPrivateKey = {private_key(options.secret, options.own_ip)}\nListenPort ="
@@ -96,40 +77,26 @@ def device_name() -> str:
 @contextlib.contextmanager
 def device(name: str, implementation: str) -> Iterator["subprocess.Popen[bytes] | None"]:
     """Make the device, and remove it; yield the process behind it, None for the kernel's."""
-    argv = [shutil.which("ip", path=PATH) or "ip", "link", "add", name, "type", "wireguard"]
-    made = (
-        subprocess.run(argv, capture_output=True, text=True, check=False)
-        if implementation != "user"
-        else None
-    )
-    if made is not None and made.returncode == 0:
+    if implementation != "user":
         try:
-            yield None
-        finally:
-            run("ip", "link", "delete", name)
-        return
-    if made is not None and implementation == "kernel":
-        raise JobError(
-            f"the kernel makes no WireGuard device: {made.stderr.strip()}", "use -i user"
-        )
-    program = shutil.which("wireguard-go", path=PATH)
-    if program is None:
-        raise JobError(
-            "this kernel has no WireGuard, and there is no wireguard-go",
-            "apt-get install wireguard-go",
-        )
+            run("ip", "link", "add", name, "type", "wireguard", hint="use -i user")
+        except JobError:
+            if implementation == "kernel":
+                raise
+        else:
+            try:
+                yield None
+            finally:
+                run("ip", "link", "delete", name, hint=HINT)
+            return
+    program = need("wireguard-go", "apt-get install wireguard-go; this kernel has no WireGuard")
     child = subprocess.Popen(
         [program, "--foreground", name], stdin=subprocess.DEVNULL, stdout=sys.stderr
     )
     try:
         yield child
     finally:
-        child.terminate()
-        try:
-            child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        end(child, STOP_S)
 
 
 def until(
@@ -165,25 +132,17 @@ def configure(name: str, options: argparse.Namespace) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
         file.write(settings(options))
         file.flush()
-        run("wg", "setconf", name, file.name)
-    run(
-        "ip",
-        "address",
-        "add",
-        str(options.own_tunnel_ip),
-        "peer",
-        str(options.peer_tunnel_ip),
-        "dev",
-        name,
-    )
-    run("ip", "link", "set", name, "mtu", str(options.mtu), "up")
+        run("wg", "setconf", name, file.name, hint=HINT)
+    own, peer = str(options.own_tunnel_ip), str(options.peer_tunnel_ip)
+    run("ip", "address", "add", own, "peer", peer, "dev", name, hint=HINT)
+    run("ip", "link", "set", name, "mtu", str(options.mtu), "up", hint=HINT)
 
 
 def counters(name: str) -> tuple[int, int, int]:
     """Return the time of the last handshake (s since the epoch, 0: none), and bytes received and
     sent.
     """
-    fields = run("wg", "show", name, "dump").splitlines()[1].split("\t")
+    fields = run("wg", "show", name, "dump", hint=HINT).splitlines()[1].split("\t")
     return int(fields[4]), int(fields[5]), int(fields[6])
 
 
@@ -207,7 +166,7 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
         collect_agent.send_stat(
             collect_agent.now(), ready=1, in_kernel=int(child is None), handshake_ms=handshake_ms
         )
-        with announce():
+        with announce("satlab_vpn"):
             stopped = False
             while not stopped:
                 stopped = stop.wait(SAMPLE_S)
@@ -219,32 +178,13 @@ def hold(options: argparse.Namespace, stop: threading.Event) -> None:
                     )
 
 
-def announce() -> socket.socket:
-    """Report that the job is ready, to satlab_await until the socket is closed."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_vpn")
-    return door
-
-
-def number(least: int, most: int) -> Callable[[str], int]:
-    """Return a reader of a whole number within bounds."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be {least} to {most}")
-        return int(text)
-
-    return read
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
-    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    options = argument_parser(__doc__)
     for name in ("own_ip", "peer_ip", "own_tunnel_ip", "peer_tunnel_ip"):
         options.add_argument(name, type=IPv4Address)
-    options.add_argument("-p", "--port", type=number(1, 65535), default=51820)
-    options.add_argument("-m", "--mtu", type=number(576, 9000), default=1420)
+    options.add_argument("-p", "--port", type=port, default=51820)
+    options.add_argument("-m", "--mtu", type=whole(576, 9000), default=1420)
     options.add_argument("-s", "--secret", default="satlab", help="both ends make their keys of it")
     options.add_argument(
         "-i", "--implementation", choices=("auto", "kernel", "user"), default="auto"
@@ -252,20 +192,11 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def main() -> int:
+def main() -> None:
     """Hold the tunnel until SIGTERM or SIGINT."""
     options = parser().parse_args()
-    stop = threading.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stop.set())
-    try:
-        hold(options, stop)
-    except JobError as error:
-        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
-        return error.status
-    return 0
+    hold(options, stop_event())
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(str(FILTER)):
-        sys.exit(main())
+    run_job(__file__, main)

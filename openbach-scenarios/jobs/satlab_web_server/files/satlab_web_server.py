@@ -3,19 +3,17 @@
 """OpenBACH job: serve a generated page over HTTP/1.1 (h1), HTTP/2 (h2) or HTTP/3 (h3) until it is
 stopped.
 
-The server is a child in the foreground with a configuration of its own. Which server, and why:
-docs/decisions/0003. Exit statuses: 0 stopped, 1 the server died or used another congestion control,
+The server is a child in the foreground with a configuration of the job. docs/decisions/0003 has the
+choice of servers. Exit statuses: 0 stopped, 1 the server died or used another congestion control,
 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
-import contextlib
 import errno
+import functools
 import json
 import os
 import re
-import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -27,10 +25,23 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import collect_agent
+from jobkit import (
+    Child,
+    JobError,
+    argument_parser,
+    congestion_control,
+    end,
+    find,
+    must_store_json,
+    page_name,
+    port,
+    ready,
+    run_job,
+    stop_event,
+)
 
 READY_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 5.0
-POLL_S = 0.05
 OBSERVE_S = 0.5
 TYPES = {
     "text/html;charset=iso-8859-1": "html",
@@ -40,20 +51,8 @@ TYPES = {
     "image/jpeg": "jpg",
     "image/gif": "gif",
 }
-NGINX_WITH_CUBIC = (
-    1,
-    27,
-    5,
-)  # "Feature: CUBIC congestion control in QUIC connections", nginx CHANGES
-
-
-class JobError(Exception):
-    """An expected end of the job: what happened, the next command, the exit status."""
-
-    def __init__(self, message: str, hint: str = "", status: int = 3) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
+NGINX_WITH_CUBIC = (1, 27, 5)
+"""From nginx CHANGES: "Feature: CUBIC congestion control in QUIC connections"."""
 
 
 Address = IPv4Address | IPv6Address
@@ -63,7 +62,7 @@ UDP_TABLES = {4: Path("/proc/net/udp"), 6: Path("/proc/net/udp6")}
 
 @dataclass(frozen=True)
 class Request:
-    """What to serve, checked.
+    """The checked arguments.
 
     `site` is the document root; `scratch` a private folder for configuration.
     """
@@ -93,9 +92,8 @@ class Server:
     argv: list[str]
 
 
-Choice = Callable[
-    [Request], Server | str
-]  # a server, or the reason why it cannot serve the request
+Choice = Callable[[Request], Server | str]
+"""Returns a server, or the reason why it cannot serve the request."""
 
 
 # --- the servers ----------------------------------------------------------------------------------
@@ -214,7 +212,7 @@ def nginx(request: Request) -> Server | str:
 
 
 def nginx_config(request: Request) -> str:
-    """Return nginx's configuration: no compression, no access log, all files in the private folder."""
+    """Return nginx's configuration: no compression, no access log, all files in `scratch`."""
     listen = f"listen {request.place}"
     if request.protocol != "h1":
         key, certificate = key_pair(request)
@@ -239,11 +237,6 @@ def nginx_config(request: Request) -> str:
             "}\n",
         ]
     )
-
-
-def find(program: str) -> str | None:
-    """Find a program; Debian puts servers in /usr/sbin, which is not in every PATH."""
-    return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 
 
 def key_pair(request: Request) -> tuple[Path, Path]:
@@ -324,30 +317,23 @@ def serve(request: Request, page: str, stop: threading.Event) -> None:
     server = choose(request)
     log = request.scratch / "log"
     with log.open("wb") as output:
-        child = subprocess.Popen(
+        process = subprocess.Popen(
             server.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
+    child = Child("the server", process, log, agent_s=0.0)
     observed: set[str] = set()
     try:
-        wait_ready(request, child, log, stop)
-        with announce():
+        is_accepting = functools.partial(is_ready, request)
+        child.wait_until("ready", is_accepting, stop, READY_DEADLINE_S)
+        with ready("satlab_web_server"):
             while not stop.wait(OBSERVE_S):
-                check_alive(child, log)
+                child.check(stop)
                 if request.protocol != "h3" and not observed:
                     observed = congestion_controls(sockets(request.port))
                     check_congestion_control(observed, request.congestion_control)
     finally:
-        end(child)
+        end(process, STOP_DEADLINE_S)
         record(request, page, server, observed)
-
-
-def announce() -> socket.socket:
-    """Report to the job satlab_await that this job is ready, until the socket is closed."""
-    collect_agent.send_stat(collect_agent.now(), ready=1)
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with contextlib.suppress(OSError):  # another instance on this node has bound it
-        door.bind("\0satlab_web_server")
-    return door
 
 
 def sockets(port: int) -> str:
@@ -356,39 +342,12 @@ def sockets(port: int) -> str:
 
 
 def check_congestion_control(observed: set[str], requested: str) -> None:
-    """Raise if TCP uses another congestion control: then the measurement is not the requested one."""
+    """Raise JobError if TCP uses another congestion control than requested."""
     if others := sorted(observed - {requested}):
         reason = f"TCP uses {', '.join(others)}, not {requested}"
         raise JobError(
             reason, f"set it on the route: ip route change ... congctl {requested}", status=1
         )
-
-
-def wait_ready(
-    request: Request, child: subprocess.Popen[bytes], log: Path, stop: threading.Event
-) -> None:
-    """Poll for readiness until the deadline."""
-    for _ in range(round(READY_DEADLINE_S / POLL_S)):
-        check_alive(child, log)
-        if is_ready(request) or stop.wait(POLL_S):
-            return
-    raise JobError(f"the server was not ready after {READY_DEADLINE_S:g} s: {tail(log)}", status=1)
-
-
-def check_alive(child: subprocess.Popen[bytes], log: Path) -> None:
-    """Raise if the child has ended."""
-    if (code := child.poll()) is not None:
-        raise JobError(f"the server ended with status {code}: {tail(log)}", status=1)
-
-
-def end(child: subprocess.Popen[bytes]) -> None:
-    """Ask the child to end, then make it end."""
-    child.terminate()
-    try:
-        child.wait(STOP_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
 
 
 def record(request: Request, page: str, server: Server, observed: set[str]) -> None:
@@ -405,26 +364,11 @@ def record(request: Request, page: str, server: Server, observed: set[str]) -> N
         "alt_svc": False,
         "congestion_control": {"asked": request.congestion_control, "observed": sorted(observed)},
     }
-    path = request.scratch / "server.json"
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    if str(
-        answer := collect_agent.store_files(collect_agent.now(), server_json=str(path))
-    ).startswith("KO"):
-        raise JobError(
-            f"the collector refused server.json: {answer}", "see the collector's log", status=1
-        )
+    must_store_json("server_json", content)
     if observed:
         collect_agent.send_stat(
             collect_agent.now(), congestion_control_ok=int(observed == {request.congestion_control})
         )
-
-
-def tail(log: Path) -> str:
-    """Return the end of the child's output on one line."""
-    return (
-        " / ".join(log.read_text(encoding="utf-8", errors="replace").split("\n")[-6:]).strip(" /")
-        or "no output"
-    )
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -438,27 +382,6 @@ def run(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 # --- arguments ------------------------------------------------------------------------------------
-
-
-def page_name(text: str) -> str:
-    """Accept the name of a page, which becomes a folder name."""
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", text):
-        raise argparse.ArgumentTypeError("a page name is made of a-z, 0-9 and '-'")
-    return text
-
-
-def port_number(text: str) -> int:
-    """Accept a port, 1 to 65535."""
-    if not re.fullmatch(r"[1-9]\d{0,4}", text) or int(text) > 65535:
-        raise argparse.ArgumentTypeError("must be 1 to 65535")
-    return int(text)
-
-
-def algorithm(text: str) -> str:
-    """Accept what can name a congestion control."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,15}", text):
-        raise argparse.ArgumentTypeError("a congestion control is a word such as cubic")
-    return text
 
 
 def folder(text: str) -> Path:
@@ -475,7 +398,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the options; those that the descriptor names come from scenarios, the folders from the
     environment.
     """
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options = argument_parser(__doc__)
     options.add_argument(
         "-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)"
     )
@@ -485,9 +408,13 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-B", "--bind", type=ip_address, default=IPv4Address(0), help="address; all by default"
     )
-    options.add_argument("--port", type=port_number, help="80 for h1, 443 for h2 and h3 by default")
+    options.add_argument("--port", type=port, help="80 for h1, 443 for h2 and h3 by default")
     options.add_argument(
-        "-C", "--congestion-control", type=algorithm, default="cubic", help="cubic by default"
+        "-C",
+        "--congestion-control",
+        type=congestion_control,
+        default="cubic",
+        help="cubic by default",
     )
     www, pki = (
         os.environ.get("SATLAB_WWW", "/srv/satlab/www"),
@@ -502,38 +429,26 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def main() -> int:
+def main() -> None:
     """Serve until SIGTERM or SIGINT."""
     arguments = parser().parse_args()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_event()
     site = arguments.root / arguments.page / "site"
-    port = arguments.port or {"h1": 80, "h2": 443, "h3": 443}[arguments.protocol]
-    try:
-        if not (site / "index.html").is_file():
-            raise JobError(
-                f"{site}: holds no index.html", "generate the page: satlab.lab.web_target", status=2
-            )
-        with tempfile.TemporaryDirectory(prefix="satlab_web_server_") as scratch:
-            request = Request(
-                site,
-                arguments.protocol,
-                arguments.bind,
-                port,
-                arguments.congestion_control,
-                arguments.pki,
-                Path(scratch),
-            )
-            serve(request, arguments.page, stop)
-    except JobError as error:
-        print(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
-        return error.status
-    return 0
+    if not (site / "index.html").is_file():
+        hint = "generate the page: satlab.lab.web_target"
+        raise JobError(f"{site}: holds no index.html", hint, status=2)
+    with tempfile.TemporaryDirectory(prefix="satlab_web_server_") as scratch:
+        request = Request(
+            site=site,
+            protocol=arguments.protocol,
+            bind=arguments.bind,
+            port=arguments.port or {"h1": 80, "h2": 443, "h3": 443}[arguments.protocol],
+            congestion_control=arguments.congestion_control,
+            pki=arguments.pki,
+            scratch=Path(scratch),
+        )
+        serve(request, arguments.page, stop)
 
 
 if __name__ == "__main__":
-    with collect_agent.use_configuration(
-        str(Path(__file__).with_name("satlab_web_server_rstats_filter.conf"))
-    ):
-        sys.exit(main())
+    run_job(__file__, main)

@@ -7,13 +7,14 @@ Both programs run in sandboxes; packets are captured at the client's interface.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any, Literal
 
+from collect.calibration import CalibrationCheck
 from satlab.check import case_link, physics, sandboxed
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint.pair import (
@@ -34,27 +35,27 @@ from satlab.check.trace.pcap import CapturedTransfer, Packet
 from satlab.check.trace.symptoms import symptoms
 from satlab.common import scratch
 from satlab.common.errors import HostError
-from satlab.common.processes import wait
+from satlab.common.processes import POLL_S, wait
 from satlab.common.topology import Role
 from satlab.lab import netns, pki, privileges
 from satlab.lab.lab import Lab
 from satlab.lab.sandbox import Limits, Mount, Sandbox
-from satlab.link.plan import LinkPlan
 from satlab.run import calibrate, host_load
-from satlab.run.calibrate import CalibrationCheck
 from satlab.run.session import NetnsHost, metrics_of, new_lab_id, run_session
 
 START_S = 10.0
-"""For a server to bind its port."""
+"""Longest time until a server binds its port, s."""
 GRACE_S = 15.0
-"""For a client to end by itself beyond the case's time."""
+"""Time beyond the case's in which a client may end by itself, s."""
 END_S = 5.0
 IN_FLIGHT_S = 0.3
-"""For packets that are on their way before the programs start and when they have ended, beyond a
-round trip.
+"""Time in which packets on their way arrive, beyond a round trip, s: before the programs start and
+after they end.
 """
 SETTLE_S, SERVER_END_S = 2.0, 10.0
-"""The QUIC interop runner, too, leaves a server 10 s after its client."""
+"""Shortest time without a write to the qlog, and longest wait for it, s. The QUIC interop runner
+gives a server 10 s, too.
+"""
 WATCH_S = 0.25
 
 
@@ -73,17 +74,17 @@ class RealClock:
         return self.ends.name
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Run the programs in a lab of their own."""
+        """Run the programs in a new lab."""
         if lacking := self.lacking(case):
             return Sample(
                 case.id, seed, "unsupported", lacking, (None,) * max(1, len(suite.marks_mb))
             )
         folder = _emptied(raw / f"{case.id}-{seed}")
         request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
-        host, taps = NetnsHost(new_lab_id("check"), self.ends.topology(), request), _Taps()
+        host, captures = NetnsHost(new_lab_id("check"), self.ends.topology(), request), _Captures()
         session = run_session(
             host,
-            lambda up, halt: self._transfer(up, (suite, case, seed), folder, halt, taps),
+            lambda up, halt: self._transfer(up, suite, case, seed, folder, halt, captures),
             stop=self.stop,
         )
         if session.outcome is None:
@@ -94,13 +95,14 @@ class RealClock:
         samples = [
             line
             for line in lines
-            if line["type"] == "sample" and line["t_unix_s"] > taps.began_unix_s
+            if line["type"] == "sample" and line["t_unix_s"] > captures.began_unix_s
         ]
-        ledgers = self._ledgers(taps, samples, host, case, session.outcome.lost_packets)
+        returned = [line for line in samples if line["return"]]
+        ledgers = self._ledgers(captures, samples, host, case, session.outcome.lost_packets)
         checks = [
             *session.checks,
             *_waits(session.outcome),
-            *map(_host_losses, ledgers, ledgers.values()),
+            *(_host_losses(direction, one) for direction, one in ledgers.items()),
         ]
         calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
         # Of files of outside programs nothing is read but what `server_qlog` has made of their
@@ -124,7 +126,8 @@ class RealClock:
             outcome,
             calibration=", ".join(check.name for check in checks if not check.ok),
             spent_s=None if trace is None else trace.spent_s(),
-            **_returned(samples),
+            return_packets=sum(line["return"]["out_packets"] for line in returned),
+            return_bytes=sum(line["return"]["out_bytes"] for line in returned),
         )
 
     def lacking(self, case: Case) -> str:
@@ -138,28 +141,34 @@ class RealClock:
         return self.ends.unsupported_reason(case)
 
     def sample_in(
-        self, up: Lab, what: tuple[Suite, Case, int], folder: Path, halt: threading.Event
+        self,
+        up: Lab,
+        suite: Suite,
+        case: Case,
+        seed: int,
+        folder: Path,
+        halt: threading.Event,
     ) -> Sample:
-        """Run the programs in a lab that is up; of its calibration the sample has their waits for a
-        core alone.
+        """Run the programs in a lab that is up. Only their waits for a core count for the sample's
+        calibration.
         """
-        sample = self._transfer(up, what, _emptied(folder), halt, _Taps())
+        sample = self._transfer(up, suite, case, seed, _emptied(folder), halt, _Captures())
         return replace(
             sample, calibration=", ".join(one.name for one in _waits(sample) if not one.ok)
         )
 
     def _ledgers(
         self,
-        taps: "_Taps",
+        captures: "_Captures",
         samples: Sequence[Mapping[str, Any]],
         host: NetnsHost,
         case: Case,
         lost: int | None,
     ) -> dict[str, Ledger]:
-        """Return the ledgers of both directions; none if a tap missed packets, or proxies split the
-        connection.
+        """Return the ledgers of both directions; none if a capture missed packets or proxies split
+        the connection.
         """
-        if self.ends.protocol == "tcp" or not taps.is_complete or len(host.states) < 2:
+        if self.ends.protocol == "tcp" or not captures.is_complete or len(host.states) < 2:
             return {}
         payload = "forward" if case.direction == "download" else "return"
         made = {}
@@ -173,7 +182,7 @@ class RealClock:
             )
             source = host.topology.address_of(Role(sender))
             sent, arrived = (
-                ledger.packets_from(taps.packets[side], IPv4Address(source))
+                ledger.packets_from(captures.packets[side], IPv4Address(source))
                 for side in (sender, receiver)
             )
             reported = lost if direction == payload else None
@@ -183,10 +192,12 @@ class RealClock:
     def _transfer(
         self,
         up: Lab,
-        what: tuple[Suite, Case, int],
+        suite: Suite,
+        case: Case,
+        seed: int,
         folder: Path,
         halt: threading.Event,
-        taps: "_Taps",
+        captures: "_Captures",
     ) -> Sample:
         """Start the server, then the client once or twice; return the sample of the last
         connection.
@@ -196,7 +207,7 @@ class RealClock:
             keys = pki.create(
                 private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC)
             )
-            request = TransferRequest(*what, host, keys, private / "endpoints")
+            request = TransferRequest(suite, case, seed, host, keys, private / "endpoints")
             sandboxes = {
                 side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)
             }
@@ -204,8 +215,8 @@ class RealClock:
                 halt.wait(
                     up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S
                 )  # what the calibration has sent arrives
-                with taps.running(up):
-                    found = _Sitting(
+                with captures.running(up):
+                    found = _Connections(
                         self.ends, self.stop, halt, up, request, sandboxes, folder
                     ).sample()
                     halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
@@ -215,9 +226,9 @@ class RealClock:
                     sandboxed.keep(request.folder / side, folder / side)
 
 
-class _Taps:
-    """Captures at the interfaces of both endpoints, of all that their programs send until the last
-    packet arrived.
+class _Captures:
+    """Captures at the interfaces of both endpoints, from the programs' first packet to the arrival
+    of the last one.
     """
 
     def __init__(self) -> None:
@@ -227,18 +238,18 @@ class _Taps:
 
     @contextlib.contextmanager
     def running(self, up: Lab) -> Iterator[None]:
-        taps = {side: Capture(up, *_interface(up, Role(side))) for side in (SERVER, CLIENT)}
+        captures = {side: Capture(up, *_interface(up, Role(side))) for side in (SERVER, CLIENT)}
         self.began_unix_s = time.time()
         with contextlib.ExitStack() as running:
-            for tap in taps.values():
+            for tap in captures.values():
                 running.enter_context(tap.running())
             yield
-        self.packets = {side: list(tap.packets()) for side, tap in taps.items()}
-        self.is_complete = not any(tap.missed for tap in taps.values())
+        self.packets = {side: list(tap.packets()) for side, tap in captures.items()}
+        self.is_complete = not any(tap.missed for tap in captures.values())
 
 
 @dataclass(frozen=True)
-class _Sitting:
+class _Connections:
     """One server and its clients. `halt` is set when `stop` is, or when the lab breaks."""
 
     ends: EndpointPair
@@ -252,18 +263,15 @@ class _Sitting:
     def sample(self) -> Sample:
         """Run them; return the sample of the last connection."""
         with self.ends.path(self.up, self.request, self.folder) as faults:
-            result = self.request.failed("; ".join(faults)) if faults else self._measured()
+            try:
+                result = self.request.failed("; ".join(faults)) if faults else self._measured()
+            except NotStartedError as error:
+                result = self.request.failed(str(error))
         if faults and result.status == "ok":
             return replace(result, status="failed", reason="; ".join(faults))
         return replace(result, **self.ends.path_figures(self.request, self.folder))
 
     def _measured(self) -> Sample:
-        try:
-            return self._between()
-        except NotStartedError as error:
-            return self.request.failed(str(error))
-
-    def _between(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
 
             def has_begun() -> bool:
@@ -299,16 +307,8 @@ class _Sitting:
         """
         if SERVER not in self.ends.qlog_folders(self.request):
             return
-        earlier, since_s = -1, time.monotonic()
-
-        def has_settled() -> bool:
-            nonlocal earlier, since_s
-            size = qlog.total_bytes(self.ends.qlog_folders(self.request)[SERVER])
-            if size != earlier:
-                earlier, since_s = size, time.monotonic()
-            return server.poll() is not None or time.monotonic() - since_s > SETTLE_S
-
-        wait(has_settled, SERVER_END_S)
+        folder = self.ends.qlog_folders(self.request)[SERVER]
+        wait_until_settled(lambda: qlog.total_bytes(folder), lambda: server.poll() is not None)
 
     def _connection(
         self, server: SandboxedProcess, number: int
@@ -324,20 +324,20 @@ class _Sitting:
                 ended, why = self._await(server, client)
         seen = pcap.transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
         if why:
-            return self._came_to_nothing(why), ended, seen
+            return self._not_measured(why), ended, seen
         return self.ends.sample(self.request, number, ended, seen), ended, seen
 
     def _without_server(self, gone: ExitReport) -> Sample:
         why = UNSUPPORTED if gone.is_refusal else f"the server: {gone.reason or 'it ended early'}"
-        return self._came_to_nothing(why)
+        return self._not_measured(why)
 
-    def _came_to_nothing(self, why: str) -> Sample:
+    def _not_measured(self, why: str) -> Sample:
         return self.request.failed(why, "unsupported" if why == UNSUPPORTED else "failed")
 
     def _complete(
         self, base: Sample, server: ExitReport, client: ExitReport, seen: CapturedTransfer | None
     ) -> Sample:
-        """Add what is measured without the programs' help: processor time and the captured packets."""
+        """Add processor time and the figures of captured packets."""
         used = {
             "client": (client.cpu_s, client.waited_s),
             "server": (server.cpu_s, server.waited_s),
@@ -345,13 +345,10 @@ class _Sitting:
         more: dict[str, Any] = {} if seen is None else {"last_packet_s": seen.last_packet_s}
         if seen is not None and self.request.case.direction == "download":
             more["goodput_interop_bps"] = seen.goodput_bps(self.request.size)
-            base = replace(
-                base, symptoms=(*symptoms(seen, *_typical(self.up.plan), used), *base.symptoms)
-            )
-            folders, one_way_s = (
-                self.ends.qlog_folders(self.request),
-                self.up.plan.rtt_ms.mean / 2000,
-            )
+            plan = self.up.plan
+            found = symptoms(seen, plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps, used)
+            base = replace(base, symptoms=(*found, *base.symptoms))
+            folders, one_way_s = self.ends.qlog_folders(self.request), plan.rtt_ms.mean / 2000
             base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
         whole = replace(
             base,
@@ -366,8 +363,8 @@ class _Sitting:
         return within_limit(whole, self.request.case, has_marks=bool(self.request.marks))
 
     def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
-        """Wait for the client's end; return it, and why it has no meaning if the server or the lab
-        came first.
+        """Wait for the client's end. Return it, and why it does not count if the server ended or
+        the lab broke first.
         """
         while (ended := client.poll(WATCH_S)) is None:
             if self.stop.is_set():
@@ -417,9 +414,9 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
         + START_S
     )
     hosts = f"127.0.0.1 localhost\n{known}"
-    return Sandbox(
-        mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=Limits(seconds)
-    )
+    limits = Limits(seconds)
+    scratch.sized(folder, limits.disk_bytes, limits.files)
+    return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=limits)
 
 
 def _emptied(folder: Path) -> Path:
@@ -428,6 +425,25 @@ def _emptied(folder: Path) -> Path:
         scratch.remove(folder)
     folder.mkdir()
     return folder
+
+
+def wait_until_settled(
+    total_bytes: Callable[[], int],
+    has_ended: Callable[[], bool],
+    now_s: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Wait until a program has ended or its files have not grown for SETTLE_S; at most
+    SERVER_END_S.
+    """
+    size, since_s = -1, now_s()
+    end_s = since_s + SERVER_END_S
+    while not has_ended() and now_s() <= end_s:
+        if (now := total_bytes()) != size:
+            size, since_s = now, now_s()
+        if now_s() - since_s > SETTLE_S:
+            return
+        sleep(POLL_S)
 
 
 @contextlib.contextmanager
@@ -453,18 +469,6 @@ def _host_losses(direction: str, found: Ledger) -> CalibrationCheck:
     return calibrate.check(f"host_loss_ratio.{direction}", "", 0, ratio, -limit, limit, found.text)
 
 
-def _typical(plan: LinkPlan) -> tuple[float, float]:
-    """Return round-trip time in s and forward rate in bit/s."""
-    return plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps
-
-
-def _returned(samples: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Count what crossed the return link."""
-    back = [line["return"] for line in samples if line["return"]]
-    counts: Callable[[str], int] = lambda name: sum(one[name] for one in back)  # noqa: E731
-    return {"return_packets": counts("out_packets"), "return_bytes": counts("out_bytes")}
-
-
 def _interface(up: Lab, role: Role) -> tuple[str, str]:
     """Return the node of an endpoint and its only interface."""
     node = up.topology.node_of(role)
@@ -481,7 +485,7 @@ def _listens(up: Lab, protocol: str, port: int) -> bool:
 
 
 def _has_port(table: str, port: int) -> bool:
-    """Look into proc(5)'s table of the namespace that this thread is in."""
+    """Look for the port in proc(5)'s table of this thread's namespace."""
     try:
         rows = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
     except FileNotFoundError:  # a kernel without IPv6

@@ -3,7 +3,6 @@
 
 import contextlib
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,34 +11,14 @@ import pytest
 
 from satlab.check.backend import real_clock
 from satlab.check.backend.real_clock import RealClock
+from satlab.check.conftest import small
 from satlab.check.endpoint.command_line import CommandLinePair
 from satlab.check.endpoint.pair import TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
-from satlab.check.suite import Suite
-from satlab.check.trace import qlog
 from satlab.check.trace.ledger import Ledger
 from satlab.lab.pki import Pki
 
-SUITE = Suite.model_validate(
-    {
-        "schema": "satlab/suite/1",
-        "name": "test",
-        "source": "here",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [1],
-        "cases": [
-            {
-                "id": "a",
-                "forward_mbps": 10,
-                "return_mbps": 2,
-                "targets_s": [1],
-                "direction": "upload",
-            }
-        ],
-    }
-)
-
-
+SUITE = small({"targets_s": [1], "direction": "upload"}, marks_mb=[1])
 REQUEST = TransferRequest(
     SUITE, SUITE.cases[0], 1, "198.18.4.2", Pki(Path("pki"), ""), Path("endpoints")
 )
@@ -90,13 +69,13 @@ def test_the_timeline_starts_with_the_first_of_two_transfers(
         "pcap": SimpleNamespace(read=lambda _: [], transfer_of=lambda *_: None),
     }.items():
         monkeypatch.setattr(real_clock, name, value)
-    sitting = real_clock._Sitting(
+    connections = real_clock._Connections(
         ends, threading.Event(), threading.Event(), up, REQUEST, {}, tmp_path
     )
-    monkeypatch.setattr(real_clock._Sitting, "_start", lambda *_: None)
-    monkeypatch.setattr(real_clock._Sitting, "_await", lambda *_: (None, ""))
+    monkeypatch.setattr(real_clock._Connections, "_start", lambda *_: None)
+    monkeypatch.setattr(real_clock._Connections, "_await", lambda *_: (None, ""))
     for number in (0, 1):
-        sitting._connection(sitting.up, number)  # type: ignore[arg-type]
+        connections._connection(connections.up, number)  # type: ignore[arg-type]
     assert calls == ["timeline", "client 0", "client 1"]
 
 
@@ -104,14 +83,6 @@ def test_a_sample_that_was_stopped_leaves_nothing_to_the_next_try(tmp_path: Path
     folder = real_clock._emptied(tmp_path / "a-1")
     (folder / "link.jsonl").write_text("half")
     assert real_clock._emptied(folder) == folder and not list(folder.iterdir())
-
-
-def test_the_return_link_is_counted() -> None:
-    back = {"out_packets": 3, "out_bytes": 120}
-    assert real_clock._returned([{"return": back}, {"return": back}, {"return": None}]) == {
-        "return_packets": 6,
-        "return_bytes": 240,
-    }
 
 
 @pytest.mark.parametrize(
@@ -133,34 +104,24 @@ def test_packets_that_the_host_lost_mark_the_sample(losses: dict[str, int], is_o
     assert (found.name, found.ok) == ("host_loss_ratio.forward", is_ok)
 
 
-@pytest.mark.parametrize(("writes", "most_s"), [(0, 2.0), (8, 3.0), (1000, 2.0)])
-def test_a_server_has_time_to_write_its_qlog(
-    writes: int, most_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("written_until_s", "left_after_s"),
+    [(0, real_clock.SETTLE_S), (5, 5 + real_clock.SETTLE_S), (1e9, real_clock.SERVER_END_S)],
+)
+def test_a_server_has_time_to_write_its_qlog(written_until_s: float, left_after_s: float) -> None:
     """It is left as long as its file grows, and not for ever."""
-    monkeypatch.setattr(real_clock, "SETTLE_S", 0.3)
-    monkeypatch.setattr(real_clock, "SERVER_END_S", 1.5)
-    file, ended = tmp_path / "x.sqlog", threading.Event()
+    now_s = [0.0]
 
-    def write() -> None:
-        for _ in range(writes):
-            with file.open("a") as lines:
-                lines.write("line\n")
-            if ended.wait(0.1):
-                return
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
 
-    ends: Any = SimpleNamespace(qlog_folders=lambda _: {"server": tmp_path})
-    server: Any = SimpleNamespace(poll=lambda: None)
-    nothing: Any = None
-    sitting = real_clock._Sitting(ends, ended, ended, nothing, nothing, {}, tmp_path)
-    writer, began = threading.Thread(target=write), time.monotonic()
-    writer.start()
-    sitting._settle(server)
-    took_s = time.monotonic() - began
-    ended.set()
-    writer.join()
-    assert 0.3 < took_s < most_s
-    if writes < 1000:
-        assert qlog.total_bytes(tmp_path) == 5 * writes
-    else:
-        assert took_s >= 1.5
+    real_clock.wait_until_settled(
+        lambda: int(100 * min(now_s[0], written_until_s)), lambda: False, lambda: now_s[0], sleep
+    )
+    assert now_s[0] == pytest.approx(left_after_s, abs=0.05)
+
+
+def test_a_server_that_has_ended_is_not_waited_for() -> None:
+    real_clock.wait_until_settled(
+        lambda: 0, lambda: True, lambda: 0.0, lambda _: pytest.fail("slept")
+    )

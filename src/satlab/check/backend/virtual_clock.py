@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Samples under the virtual clock:
-
-`satvirtual` drives a library, or two programs, over satlink's own link model.
+"""Samples under the virtual clock: `satvirtual` drives a library, or two programs, over satlink's
+own link model.
 """
 
 import json
@@ -28,9 +27,9 @@ from satlab.link.plan import LinkPlan
 from satlab.link.satlink import refusal
 
 DEADLINE_S = 300.0
-"""Real time for one sample; 100 MB take a few seconds."""
+"""Longest real time for one sample, s; 100 MB take a few seconds."""
 PROGRAMS_DEADLINE_S = 960.0
-"""The same with programs: somewhat more than satvirtual grants them."""
+"""The same with programs: slightly more than satvirtual's own limit."""
 STOP_S, POLL_S = 5.0, 0.2
 Library = Literal["quinn", "noq"]
 _NAMES: Mapping[Library, str] = {"quinn": "quinn-proto 0.11", "noq": "noq-proto"}
@@ -112,7 +111,6 @@ def run(
     stop: threading.Event | None = None,
 ) -> Sample:
     """Run satvirtual in `folder`, and leave its input and output there:
-
     CASE-SEED.{link,transfer,outcome}.json.
 
     Raises:

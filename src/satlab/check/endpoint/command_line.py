@@ -61,14 +61,13 @@ BLOCK_BYTES = 1 << 20
 HANG_S = 5.0
 """A transfer at its timeout is stalled if nothing arrived for this time; else it is slow."""
 MIN_COMPLETE_SHARE = 0.98
-"""Of the payload that must have arrived where the client leaves no file."""
+"""Share of the payload that must have arrived if the client leaves no file."""
 
 
 @dataclass(frozen=True)
 class CommandLinePair(LabPair):
-    """The words of both commands;
-
-    `allow_read` are files and folders that they need besides the host's programs.
+    """The words of both commands; `allow_read` are files and folders that they need besides the
+    host's programs.
 
     `environment` has variables by side.
     """
@@ -277,14 +276,11 @@ def programs_folder(program: Path) -> Path:
 
 
 MIN_FOLDER_PARTS = 3
-"""Of a program's path: the root, a folder, the program."""
+"""Parts of a program's path: the root, a folder, the program."""
 
 
 def not_shown(option: str, path: Path) -> Fault | None:
-    """Return why a sandbox would not show a path;
-
-    None if it would, unless it is replaced until then.
-    """
+    """Return why a sandbox would not show a path; None if it would."""
     if not outside_the_host_programs([path]):
         return None
     if not os.path.lexists(path):
@@ -297,7 +293,7 @@ def not_shown(option: str, path: Path) -> Fault | None:
 
 
 def outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:
-    """Leave out what every sandbox has."""
+    """Leave out paths that every sandbox shows."""
     return tuple(
         path
         for path in dict.fromkeys(files)

@@ -50,9 +50,8 @@ FOLDERS = (*WRITABLE, "certs")
 WORK = "work"
 """Not of the interop runner: the folder that is the script's working directory."""
 SECOND = "second-download"
-"""Test case for a second download.
-
-The interop runner does not have it: who does not know it exits with 127.
+"""Test case for a second download. The interop runner does not have it; an endpoint that does not
+know it exits with 127.
 """
 STATE_VARIABLE = "STATEDIR"
 """Not of the interop runner: the folder that each side keeps from the first connection to the
@@ -190,6 +189,7 @@ class InteropPair:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
             own = place / role
             own.mkdir()
+            scratch.sized(own, box.limits.disk_bytes, box.limits.files)
             _make_folders(own, keys)
             (own / "www").mkdir()
             privileges.chown_tree(own, box.uid)
@@ -247,9 +247,7 @@ class InteropPair:
     def _verdict(
         self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str
     ) -> tuple[Status, str]:
-        """Judge a client, which failed by itself if `ended` says why; none passes without files and
-        packets.
-        """
+        """Judge a client by its exit (`ended`), its files and its packets."""
         fault = ended or self._fault(request, number, wire) or evidence.fault(request.case, wire)
         if fault or not request.case.key_update:
             return ("failed", fault) if fault else ("ok", "")

@@ -90,10 +90,7 @@ def opened(endpoint: Path) -> Iterator[Image]:
 
 
 def _modes(endpoint: Path) -> Mapping[str, int] | None:
-    """Return the modes of a folder's entries by name;
-
-    None if it is no folder. Raises ConfigError.
-    """
+    """Return the modes of a folder's entries by name; None if it is no folder. Raises ConfigError."""
     try:
         return plain_files.modes(endpoint)
     except NotADirectoryError:
@@ -103,7 +100,7 @@ def _modes(endpoint: Path) -> Mapping[str, int] | None:
 
 
 def _files(theirs: Mapping[str, Path], own: Path) -> tuple[Mount, ...]:
-    """Mount the files of a folder, and what an image of the interop runner brings with it."""
+    """Mount the files of a folder, and the files that images of the interop runner contain."""
     files = dict(theirs)
     for name, text in (("setup.sh", _SETUP), ("wait-for-it.sh", _WAIT)):
         (own / name).write_text(text)
@@ -113,11 +110,10 @@ def _files(theirs: Mapping[str, Path], own: Path) -> tuple[Mount, ...]:
 
 
 def _held(root: Path, directory: str) -> dict[str, Path] | None:
-    """Return the entries of an image's working directory;
+    """Return the entries of an image's working directory; None if it is the root, a link, missing,
+    or the system's.
 
-    None if it is the root, a link, missing, or the system's.
-
-    A link stands for what it leads to; one that leads out of the image is left out.
+    A link counts as its target; one that leads out of the image is left out.
     """
     place = root / directory.strip("/")
     if place == root or place.resolve() != place or not place.is_dir():

@@ -27,7 +27,7 @@ from satlab.lab import sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
 LIMIT_S = 950.0
-"""Real time of a program, beyond what satvirtual grants."""
+"""Real time of a program beyond satvirtual's limit, s."""
 TAIL_CHARACTERS = 300
 LOG_END_BYTES = 16 << 10
 TRIAL_S = 10.0
@@ -145,7 +145,7 @@ def each_pair(
 
 
 def needs_root() -> bool:
-    """Return whether sandboxes can be made by root alone here: an ordinary user tries one."""
+    """Return whether only root can make sandboxes here; an ordinary user tries one."""
     if os.geteuid() == 0:
         return False
     with scratch.folder("sandbox") as own:
@@ -168,7 +168,7 @@ def needs_root() -> bool:
 
 
 def with_output(found: Sample, raw: Path, name: str) -> Sample:
-    """Return a sample whose reason has the last output of the program that it is about."""
+    """Add the last output of the failed program to the reason of a sample."""
     side = found.reason.removeprefix("the ").partition(":")[0]
     if found.status != "failed" or side not in (CLIENT, SERVER):
         return found

@@ -23,7 +23,7 @@ from satlab.common.plain_files import RefusedError
 from satlab.lab import sandbox
 
 MAX_FILES, MAX_BYTES = 300_000, 8 << 30
-"""Of all layers together; the image's own archive has as many bytes at the most, and MAX_BLOBS
+"""Limits of all layers together. The image's archive has at most as many bytes, and MAX_BLOBS
 files.
 """
 MAX_BLOBS = 1000
@@ -70,7 +70,7 @@ def unpack(file: Path, target: Path) -> ImageConfig:
 
 
 def _unpack_layer(image: "_Image", digest: str, target: Path, left: Limits) -> Limits:
-    """Apply a layer, and return what the limits leave for the next ones."""
+    """Apply a layer, and return the limits that are left for the next ones."""
     reader, count = Reader(image.content(_blob_path(digest)).decompressed(), left), 0
     for count, member in enumerate(reader, 1):  # noqa: B007 - also read below
         _apply(reader, member, target)
@@ -115,7 +115,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 class _Image:
-    """The files of an image's archive: where each is, and no content."""
+    """The places of files in an image's archive."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -210,9 +210,7 @@ def _remove(path: Path) -> None:
 
 
 def _resolved(root: Path, path: PurePosixPath) -> Path:
-    """Resolve a path as a process with this root would; parts that do not exist are taken as
-    folders.
-    """
+    """Resolve a path like a process with this root; missing parts count as folders."""
     current, remaining, links = root, [*path.parts[1:]][::-1], 0
     while remaining:
         part = remaining.pop()

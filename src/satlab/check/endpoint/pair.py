@@ -82,7 +82,7 @@ class EndpointProgram:
 
 
 def read_only(*files: Path) -> tuple[Mount, ...]:
-    """Mount files and folders of satlab, none that others chose, at their own paths."""
+    """Mount files and folders of satlab at their own paths, never ones that others chose."""
     return tuple(map(Mount.ours, files))
 
 

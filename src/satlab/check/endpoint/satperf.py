@@ -27,16 +27,15 @@ from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths
 
 STATE = "paths.json"
-"""What Careful Resume knows of paths, in an endpoint's folder: kept from one connection of a sample
-to the next.
+"""File of Careful Resume's saved paths in an endpoint's folder. It is kept between the connections
+of a sample.
 """
 
 
 @dataclass(frozen=True)
 class SatperfPair(LabPair):
-    """satperf with one of its QUIC libraries;
-
-    `options` of client and server as on its command line.
+    """satperf with one of its QUIC libraries; `options` of client and server as on its command
+    line.
     """
 
     library: str
@@ -61,11 +60,8 @@ class SatperfPair(LabPair):
         keys = request.pki
         argv = [str(paths.SATPERF), "server", "--listen", f"{request.host}:{PORT}"]
         argv += ["--cert", str(keys.server_cert), "--key", str(keys.server_key)]
-        argv += [
-            "--output",
-            str(request.folder / SERVER / "server.jsonl"),
-            *self._stack_options(request, SERVER),
-        ]
+        argv += ["--output", str(request.folder / SERVER / "server.jsonl")]
+        argv += self._stack_options(request, SERVER)
         if (folder := self.qlog_folders(request).get(SERVER)) is not None:
             argv += ["--qlog", str(folder)]
         return EndpointProgram(
@@ -73,28 +69,11 @@ class SatperfPair(LabPair):
         )
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
-        argv = [
-            str(paths.SATPERF),
-            "client",
-            "--connect",
-            f"{request.host}:{PORT}",
-            "--server-name",
-            NAME,
-        ]
-        argv += [
-            "--ca",
-            str(request.pki.ca_cert),
-            "--bytes",
-            str(request.size),
-            "--direction",
-            request.case.direction,
-        ]
-        argv += [
-            "--timeout",
-            f"{request.case.timeout_s:g}",
-            "--output",
-            str(_client_file(request, number)),
-        ]
+        argv = [str(paths.SATPERF), "client", "--connect", f"{request.host}:{PORT}"]
+        argv += ["--server-name", NAME, "--ca", str(request.pki.ca_cert)]
+        argv += ["--bytes", str(request.size), "--direction", request.case.direction]
+        argv += ["--timeout", f"{request.case.timeout_s:g}"]
+        argv += ["--output", str(_client_file(request, number))]
         if request.case.source_mbps is not None:
             argv += ["--source-mbps", f"{request.case.source_mbps:g}"]
         if request.case.sends_early_data:
@@ -103,20 +82,20 @@ class SatperfPair(LabPair):
         return EndpointProgram(tuple(argv), read_only(paths.SATPERF, request.pki.ca_cert))
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
-        """quiche reports the bytes in flight in its qlog alone; quinn needs none."""
+        """quiche reports the bytes in flight only in its qlog; quinn needs none."""
         is_needed = self.library == "quiche" and request.case.direction == "download"
         return {SERVER: request.folder / SERVER / "qlog"} if is_needed else {}
 
     def _options(self, case: Case, side: str) -> Options:
-        """Return the options of a side: those of the command line are stronger than the case's."""
+        """Return the options of a side. Those of the command line replace the case's."""
         of_case, own = (
             (case.client, self.options[0]) if side == CLIENT else (case.server, self.options[1])
         )
         return {**of_case, **own}
 
     def _stack_options(self, request: TransferRequest, side: str) -> list[str]:
-        """Return the options as words; with Careful Resume its state is in a file that each sample
-        makes anew.
+        """Return the options as words. With Careful Resume they name its state file, a new one for
+        each sample.
         """
         options = dict(self._options(request.case, side))
         if _resumes(options):
@@ -149,9 +128,8 @@ def _client_file(request: TransferRequest, number: int) -> Path:
 
 
 def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing: str) -> Sample:
-    """Return the sample of a client's lines;
-
-    `missing` is the reason of the failure if they have no summary.
+    """Return the sample of a client's lines; `missing` is the reason of the failure if they have no
+    summary.
     """
     starts = {line["side"]: line for line in lines if line["type"] == "start"}
     summaries = {line["side"]: line for line in lines if line["type"] == "summary"}
@@ -191,7 +169,7 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
 
 
 def _from_client_s_start(sender: dict[str, Any], later_s: Mapping[str, float]) -> Resumed | None:
-    """Return what Careful Resume did at the sender, with its times since the client's start."""
+    """Return the report of Careful Resume at the sender, with times since the client's start."""
     found: Resumed | None = sender.get("careful_resume")
     if found is None:
         return None
@@ -200,7 +178,7 @@ def _from_client_s_start(sender: dict[str, Any], later_s: Mapping[str, float]) -
 
 
 _EXACT = {2_000_000: "reached_2mb_s", 10_000_000: "reached_10mb_s", 100_000_000: "reached_100mb_s"}
-"""Amounts that satperf times itself."""
+"""Amounts that satperf reports times for."""
 
 
 def reached_s(

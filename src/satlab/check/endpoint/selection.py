@@ -71,10 +71,8 @@ class External:
                 kind is named.
             HostError: the programs of the built-in stack are not installed.
         """
-        client, server = (
-            self.client_endpoint or self.endpoint,
-            self.server_endpoint or self.endpoint,
-        )
+        client = self.client_endpoint or self.endpoint
+        server = self.server_endpoint or self.endpoint
         if self.stack:
             if self.client_cmd or self.server_cmd or client or server:
                 raise ConfigError(

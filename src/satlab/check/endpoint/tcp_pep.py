@@ -53,9 +53,8 @@ PRESETS = {
     "c": Preset(10, 33_000_000, 33_000_000),
     "d": Preset(100, 33_000_000, 33_000_000),
 }
-"""Table 3 of the paper.
-
-Its core buffers (net.core, 0.2 or 33 MB) are the host's, and bound no buffer that TCP tunes.
+"""Table 3 of the paper, without its core buffers (net.core, 0.2 or 33 MB): these do not limit
+buffers that TCP tunes.
 """
 _CAPTURE = "proxy.pcap"
 _TRANSFER = Path(__file__).with_name("tcp_transfer.py")

@@ -8,31 +8,21 @@ from typing import Any
 
 import pytest
 
+from satlab.check.conftest import transfer_request
 from satlab.check.endpoint import command_line
 from satlab.check.endpoint.command_line import CommandLinePair
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
 from satlab.check.sandboxed import ExitReport
-from satlab.check.suite import Suite
 from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
 from satlab.common.errors import ConfigError
-from satlab.lab.pki import Pki
 
 DONE = ExitReport(0, "", 0.1, 1 << 20, "")
 
 
 def request(folder: Path, **case: Any) -> TransferRequest:
-    document = {
-        "schema": "satlab/suite/1",
-        "name": "test",
-        "source": "here",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [0.05, 0.1],
-        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
-    }
     for side in (SERVER, CLIENT):
         (folder / side).mkdir()
-    read = Suite.model_validate(document)
-    return TransferRequest(read, read.cases[0], 7, "198.18.4.2", Pki(Path("/pki"), ""), folder)
+    return transfer_request(folder, 0.05, 0.1, **case)
 
 
 def captured(size: int, lasted_s: float = 10.0) -> CapturedTransfer:
@@ -76,10 +66,8 @@ def test_unsupported_cases_have_a_reason(tmp_path: Path) -> None:
 
 
 def test_each_side_keeps_a_folder_from_the_first_connection_to_the_second(tmp_path: Path) -> None:
-    pair, transfer = (
-        CommandLinePair("x", ("c", "{state}"), ("s", "{state}")),
-        request(tmp_path, second_after_s=10),
-    )
+    pair = CommandLinePair("x", ("c", "{state}"), ("s", "{state}"))
+    transfer = request(tmp_path, second_after_s=10)
     server, *clients = (
         pair.server(transfer).argv,
         pair.client(transfer, 0).argv,
@@ -94,10 +82,8 @@ def test_each_side_keeps_a_folder_from_the_first_connection_to_the_second(tmp_pa
 
 
 def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path: Path) -> None:
-    pair, transfer = (
-        CommandLinePair("x", ("c", "{out}"), ("s",)),
-        request(tmp_path, second_after_s=10),
-    )
+    pair = CommandLinePair("x", ("c", "{out}"), ("s",))
+    transfer = request(tmp_path, second_after_s=10)
     (tmp_path / "victim").mkdir()
     first = pair.client(transfer, 0).argv
     for name in ("out", "out-1", "state", "qlog"):
@@ -133,6 +119,7 @@ def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path
         ),
     ],
 )
+@pytest.mark.promise("P77")
 def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
     pair, transfer = CommandLinePair("x", ("c", "{out}"), ("s",)), request(tmp_path)
     pair.server(transfer)

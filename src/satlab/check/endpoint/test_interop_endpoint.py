@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from satlab.check.conftest import small
 from satlab.check.endpoint import interop_endpoint, interop_image, oci
 from satlab.check.endpoint.interop_endpoint import InteropPair
 from satlab.check.endpoint.interop_image import Image
 from satlab.check.endpoint.oci import ImageConfig
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
 from satlab.check.sandboxed import ExitReport
-from satlab.check.suite import Suite
 from satlab.check.trace import evidence
 from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram, Kind
 from satlab.common import topology
@@ -188,6 +188,7 @@ def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
+@pytest.mark.promise("P78")
 def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
@@ -229,13 +230,7 @@ def request(folder: Path, **case: Any) -> TransferRequest:
         "test": "transfer",
         "files_bytes": [100, 200],
     }
-    document = {
-        "schema": "satlab/suite/1",
-        "name": "t",
-        "source": "x",
-        "link": {"rtt_ms": 600, "queue_bdp": 1},
-    }
-    read = Suite.model_validate(document | {"cases": [fixed | case]})
+    read = small(cases=[fixed | case], marks_mb=())
     keys = Pki(folder / "pki", "")
     keys.folder.mkdir()
     for file in (keys.server_cert, keys.server_key, keys.ca_cert):
@@ -436,7 +431,7 @@ def test_the_script_of_ngtcp2_refuses_unsupported_test_cases(
         [bash, str(tmp_path / "run.sh")],
         env=environment,
         capture_output=True,
-        timeout=20,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 127, done.stderr

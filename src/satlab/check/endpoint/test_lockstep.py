@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from satlab.check.backend import virtual_clock
+from satlab.check.conftest import small
 from satlab.check.endpoint import lockstep
 from satlab.check.samples import Sample
 from satlab.check.suite import Case
@@ -81,7 +82,9 @@ def test_a_failed_program_s_last_output_is_in_the_reason(
 
 
 def test_a_request_with_programs_follows_its_schema(tmp_path: Path) -> None:
-    request = virtual_clock.transfer(virtual_clock_suite(), case(targets_s=[None]), 3, {}, {})
+    request = virtual_clock.transfer(
+        small({"targets_s": [None]}, marks_mb=[1]), case(targets_s=[None]), 3, {}, {}
+    )
     programs = {
         side: {"argv": ["cat"], "environment": {"A": "b"}, "log": f"{side}.log"} for side in PLAIN
     }
@@ -89,21 +92,6 @@ def test_a_request_with_programs_follows_its_schema(tmp_path: Path) -> None:
     jsonschema.validate(request | {"programs": programs}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(request | {"programs": {"client": programs["client"]}}, schema)
-
-
-def virtual_clock_suite() -> Any:
-    from satlab.check.suite import Suite
-
-    return Suite.model_validate(
-        {
-            "schema": "satlab/suite/1",
-            "name": "t",
-            "source": "x",
-            "link": {"rtt_ms": 650, "queue_bdp": 1},
-            "marks_mb": [1],
-            "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [None]}],
-        }
-    )
 
 
 @pytest.mark.parametrize(

@@ -7,27 +7,16 @@ from typing import Any
 import pytest
 
 from satlab.check import case_link, suite
+from satlab.check.conftest import transfer_request
 from satlab.check.endpoint import satperf
 from satlab.check.endpoint.pair import TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.sandboxed import ExitReport
-from satlab.check.suite import Case, Suite
-from satlab.lab.pki import Pki
+from satlab.check.suite import Case
 
 
 def request(**case: Any) -> TransferRequest:
-    document = {
-        "schema": "satlab/suite/1",
-        "name": "test",
-        "source": "here",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [1, 2],
-        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
-    }
-    read = Suite.model_validate(document)
-    return TransferRequest(
-        read, read.cases[0], 7, "198.18.4.2", Pki(Path("pki"), ""), Path("endpoints")
-    )
+    return transfer_request(Path("endpoints"), 1, 2, **case)
 
 
 def lines(
@@ -107,10 +96,8 @@ def test_a_client_without_a_summary_fails_with_its_reason(tmp_path: Path) -> Non
 
 def test_commands_have_options_and_request() -> None:
     pair = SatperfPair("quiche", ({"initial_window": 32}, {"congestion_control": "bbr"}))
-    client, server = (
-        pair.client(request(second_after_s=10, direction="upload"), 0).argv,
-        pair.server(request()).argv,
-    )
+    client = pair.client(request(second_after_s=10, direction="upload"), 0).argv
+    server = pair.server(request()).argv
     for flag, value in (
         ("--initial-window", "32"),
         ("--bytes", "2000000"),

@@ -13,29 +13,19 @@ from typing import Any
 
 import pytest
 
+from satlab.check.conftest import transfer_request
 from satlab.check.endpoint import selection, tcp_pep
 from satlab.check.endpoint.pair import CLIENT, TransferRequest
 from satlab.check.endpoint.tcp_pep import TcpPepPair
 from satlab.check.sandboxed import ExitReport
-from satlab.check.suite import Suite
 from satlab.common.processes import wait
-from satlab.lab.pki import Pki
 
 DONE = ExitReport(0, "", 0.1, 1, "")
 
 
 def request(folder: Path, **case: Any) -> TransferRequest:
-    document = {
-        "schema": "satlab/suite/1",
-        "name": "test",
-        "source": "here",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [0.1, 1],
-        "cases": [{"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [1, 2]} | case],
-    }
     (folder / CLIENT).mkdir()
-    read = Suite.model_validate(document)
-    return TransferRequest(read, read.cases[0], 7, "127.0.0.1", Pki(Path("/pki"), ""), folder)
+    return transfer_request(folder, 0.1, 1, host="127.0.0.1", **case)
 
 
 @pytest.fixture
@@ -60,7 +50,7 @@ def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[int]:
 @pytest.mark.parametrize("direction", ["download", "upload"])
 def test_a_transfer_is_timed_by_its_receiver(port: int, direction: str, tmp_path: Path) -> None:
     transfer = request(tmp_path, direction=direction)
-    subprocess.run(TcpPepPair().client(transfer, 0).argv, check=True, timeout=20)
+    subprocess.run(TcpPepPair().client(transfer, 0).argv, check=True, timeout=120)
     found = TcpPepPair().sample(transfer, 0, DONE, None)
     assert (
         found.status == "ok"

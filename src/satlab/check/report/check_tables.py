@@ -3,17 +3,16 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from rich.table import Table
-
+from satlab.check.check_file import Verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison, TargetVerdict
 from satlab.common import console, escape
+from satlab.report import text_tables
+from satlab.report.page import Cell, Row, State, Table
 
 SHORT_TEXT_COLUMNS = ("case", "verdict", "main cause", "grew most")
 TEXT_COLUMNS = (*SHORT_TEXT_COLUMNS, "source", "symptom or warning", "seeds")
@@ -22,40 +21,48 @@ RESULT_WORDS = {"fail": "FAIL", "to be determined": "measured", "slower": "SLOWE
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class Section:
-    """One table."""
+def table(title: str, head: Sequence[str], rows: Sequence[Row]) -> Table:
+    """Return a table of a check: what is not of `TEXT_COLUMNS` are numbers."""
+    numbers = frozenset(head) - frozenset(TEXT_COLUMNS)
+    return Table(tuple(head), rows, numbers=numbers, verdict="verdict", title=title)
 
-    title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
+
+def verdict_cell(text: str) -> Cell:
+    """Return a verdict in words with its state."""
+    is_bad = text.startswith("FAIL") or text == "SLOWER"
+    state: State = "good" if text in ("pass", "no slower") else "bad" if is_bad else ""
+    return Cell(text, state)
 
 
 def show(check: CheckResult) -> None:
     """Print all tables, and the path of the page, on stdout."""
     out = console.for_tables()
-    for section in sections(check):
-        out.print(_terminal_table(section))
+    for each in tables(check):
+        out.print(text_tables.terminal(each, unwrapped=(*SHORT_TEXT_COLUMNS, "95 % interval")))
     console.say(f"{check.folder}/check.html, {pace(check)}")
 
 
 def markdown(check: CheckResult) -> str:
     title = escape.markdown(f"{check.suite.name}: {check.input.stack}, {check.input.clock} clock")
-    return "\n".join([f"### {title}\n", *map(_markdown_table, sections(check))])
+    return "\n".join([f"### {title}\n", *map(text_tables.markdown, tables(check))])
 
 
-def sections(check: CheckResult) -> list[Section]:
+def tables(check: CheckResult) -> list[Table]:
     """Return the tables in order; those without rows are left out."""
     found = [
         _verdicts(check),
-        _comparisons(check),
+        table(
+            "comparison with the baseline",
+            _COMPARISONS_HEAD,
+            [_comparison_row(one) for one in check.comparisons or ()],
+        ),
         _growth(check),
         _other_checks(check),
         _times_by_cause(check),
         _other_figures(check),
         notices(check),
     ]
-    return [section for section in found if section.rows]
+    return [each for each in found if each.rows]
 
 
 def pace(check: CheckResult) -> str:
@@ -85,35 +92,37 @@ _VERDICTS_HEAD = (
 )
 
 
-def _verdicts(check: CheckResult) -> Section:
+def _verdicts(check: CheckResult) -> Table:
     reference = f"; reference: {check.suite.reference}" if check.suite.reference else ""
     rows = [_verdict_row(one, check) for one in check.verdicts]
     head = [check.suite.targets if name == "target s" else name for name in _VERDICTS_HEAD]
-    kept = [column for column in range(len(head)) if any(row[column] for row in rows)]
-    return Section(
+    kept = [column for column in range(len(head)) if any(str(row[column]) for row in rows)]
+    return table(
         f"{check.suite.name}: {check.suite.source}{reference}",
         tuple(head[column] for column in kept),
         [tuple(row[column] for column in kept) for row in rows],
     )
 
 
-def _verdict_row(one: TargetVerdict, check: CheckResult) -> tuple[str, ...]:
+def _verdict_row(one: TargetVerdict, check: CheckResult) -> Row:
     link = check.links[one.case]
+    references = check.suite.case(one.case).reference_s
+    by_mark = dict(zip(check.suite.marks_mb, references, strict=False))
+    reference_s = None if one.mark_mb is None else by_mark.get(one.mark_mb)
     incomplete = f", {one.censored} incomplete" if one.censored else ""
     off = f", {one.off} out of calibration" if one.off else ""
+    died = f": {'; '.join(one.died)}" if one.died else ""
     return (
         one.case,
         f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
         _megabytes(one),
         "" if one.target_s is None else f"{one.target_s:g}",
         floor(one, check),
-        _reference(one, check),
+        "" if reference_s is None else f"{reference_s:g}",
         seconds(one.median_s),
         f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}",
         f"{one.n}{incomplete}{off}",
-        (
-            f"{RESULT_WORDS.get(one.result, one.result)}{': ' + '; '.join(one.died) if one.died else ''}"
-        ),
+        verdict_cell(f"{RESULT_WORDS.get(one.result, one.result)}{died}"),
     )
 
 
@@ -121,13 +130,6 @@ def floor(one: TargetVerdict, check: CheckResult) -> str:
     """Return the shortest possible time to a mark, s; empty if it is unknown."""
     floors_s = dict(zip(check.suite.marks_mb, check.samples[one.case][0].floors_s, strict=False))
     return "" if one.mark_mb not in floors_s else f"{floors_s[one.mark_mb]:.2f}"
-
-
-def _reference(one: TargetVerdict, check: CheckResult) -> str:
-    case = check.suite.case(one.case)
-    times = dict(zip(check.suite.marks_mb, case.reference_s, strict=False))
-    reference_s = None if one.mark_mb is None else times.get(one.mark_mb)
-    return "" if reference_s is None else f"{reference_s:g}"
 
 
 def _megabytes(one: TargetVerdict) -> str:
@@ -143,30 +145,21 @@ def seconds(value: float) -> str:
 _COMPARISONS_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detectable", "verdict")
 
 
-def _comparisons(check: CheckResult) -> Section:
-    rows = [_comparison_row(one) for one in check.comparisons or ()]
-    return Section("comparison with the baseline", _COMPARISONS_HEAD, rows)
-
-
-def _comparison_row(one: BaselineComparison) -> tuple[str, ...]:
-    p, detectable = "", ""
-    if one.p is not None:
-        p, detectable = (
-            f"{one.p:.2g}",
-            "over 100 %" if one.detectable is None else f"{one.detectable:.0%}",
-        )
-    times = (seconds(one.baseline_s), seconds(one.median_s), f"{one.ratio:.3f}")
+def _comparison_row(one: BaselineComparison) -> Row:
+    detectable = "over 100 %" if one.detectable is None else f"{one.detectable:.0%}"
     return (
         one.case,
         f"{one.mark_mb:g}",
-        *times,
-        p,
-        detectable,
-        RESULT_WORDS.get(one.result, one.result),
+        seconds(one.baseline_s),
+        seconds(one.median_s),
+        f"{one.ratio:.3f}",
+        "" if one.p is None else f"{one.p:.2g}",
+        "" if one.p is None else detectable,
+        verdict_cell(RESULT_WORDS.get(one.result, one.result)),
     )
 
 
-def _growth(check: CheckResult) -> Section:
+def _growth(check: CheckResult) -> Table:
     """Seconds per cause that the traced cases grew by; causes without a change have no column."""
     grown = {one.case: one.grown_s for one in check.comparisons or () if one.grown_s is not None}
     slower = {one.case for one in check.comparisons or () if one.is_slower}
@@ -185,12 +178,12 @@ def _growth(check: CheckResult) -> Section:
         for case, each in grown.items()
     ]
     title = "what grew since the baseline: mean seconds of a transfer by cause"
-    return Section(title, ("case", *columns, "total", "grew most"), rows)
+    return table(title, ("case", *columns, "total", "grew most"), rows)
 
 
-def _other_checks(check: CheckResult) -> Section:
+def _other_checks(check: CheckResult) -> Table:
     """The times of this check and of `--compare-with`, stack by stack."""
-    documents = [check.document(), *check.others]
+    documents = [check.contents(), *check.others]
     measured = [
         {
             (case["id"], one["mark_mb"]): one
@@ -212,20 +205,20 @@ def _other_checks(check: CheckResult) -> Section:
     names = (f"{document['stack']}, {document['clock']} clock" for document in documents)
     targets = "satlab's own" if check.suite.own_targets else check.suite.source
     title = f"comparison with other checks, s; targets: {targets}"
-    return Section(
+    return table(
         title, ("case", "MB", check.suite.targets, "floor s", *names), rows if check.others else ()
     )
 
 
-def _median_and_interval(verdict: dict[str, Any] | None) -> str:
+def _median_and_interval(verdict: Verdict | None) -> str:
     """Return the text for a verdict of a check.json."""
     if verdict is None:
         return "not run"
     if verdict["result"] == "unsupported":
         return "unsupported"
     middle, low, high = (
-        seconds(math.inf if verdict[key] is None else verdict[key])
-        for key in ("median_s", "low_s", "high_s")
+        seconds(math.inf if each is None else each)
+        for each in (verdict["median_s"], verdict["low_s"], verdict["high_s"])
     )
     mark = ", not measurable" if verdict["result"] == "not measurable" else ""
     return f"{middle} ({low} to {high}), n {verdict['n']}{mark}"
@@ -234,7 +227,7 @@ def _median_and_interval(verdict: dict[str, Any] | None) -> str:
 # --- causes, other figures, notices ---------------------------------------------------------------
 
 
-def _times_by_cause(check: CheckResult) -> Section:
+def _times_by_cause(check: CheckResult) -> Table:
     """Mean seconds per cause of the traced cases; causes without time have no column."""
     traced = {case: spent for case in check.samples if (spent := check.spent_s(case)) is not None}
     columns = [cause for cause in causes.CAUSES if any(spent[cause] for spent in traced.values())]
@@ -249,7 +242,7 @@ def _times_by_cause(check: CheckResult) -> Section:
         for case, spent in traced.items()
     ]
     title = "where the time went: mean seconds of a transfer by cause"
-    return Section(title, ("case", *columns, "total", "main cause", "source"), rows)
+    return table(title, ("case", *columns, "total", "main cause", "source"), rows)
 
 
 _OTHER_FIGURES_HEAD = (
@@ -267,7 +260,7 @@ _OTHER_FIGURES_HEAD = (
 )
 
 
-def _other_figures(check: CheckResult) -> Section:
+def _other_figures(check: CheckResult) -> Table:
     rows = [
         (
             case,
@@ -288,7 +281,7 @@ def _other_figures(check: CheckResult) -> Section:
         f"other figures: medians of the samples; {UNKNOWN}: not measured; source stack: reported by"
         " the programs"
     )
-    return Section(title, _OTHER_FIGURES_HEAD, rows)
+    return table(title, _OTHER_FIGURES_HEAD, rows)
 
 
 def _median(samples: Sequence[Sample], name: str, shape: str, factor: float = 1) -> str:
@@ -317,7 +310,7 @@ def host_losses(sample: Sample) -> dict[str, str]:
     return {name: f"{lost} of {sent} packets" for name, (lost, sent) in found.items() if lost}
 
 
-def notices(check: CheckResult) -> Section:
+def notices(check: CheckResult) -> Table:
     """Symptoms of slow transfers, what was out of calibration, and files that were not used; with
     seeds of samples.
     """
@@ -329,24 +322,4 @@ def notices(check: CheckResult) -> Section:
             for text in (*one.symptoms, *off, *losses, *(warning.text for warning in one.warnings)):
                 seeds.setdefault((case, text), []).append(str(one.seed))
     rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]
-    return Section("symptoms and warnings", ("case", "symptom or warning", "seeds"), rows)
-
-
-# --- output ---------------------------------------------------------------------------------------
-
-
-def _terminal_table(section: Section) -> Table:
-    right = [name for name in section.head if name not in TEXT_COLUMNS]
-    unwrapped = (*SHORT_TEXT_COLUMNS, "95 % interval")
-    return console.table(
-        section.title, section.head, section.rows, right=right, unwrapped=unwrapped
-    )
-
-
-def _markdown_table(section: Section) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(map(escape.markdown, cells))} |"
-
-    rule = f"|{' --- |' * len(section.head)}"
-    title = f"#### {escape.markdown(section.title)}\n"
-    return "\n".join([title, line(section.head), rule, *map(line, section.rows), ""])
+    return table("symptoms and warnings", ("case", "symptom or warning", "seeds"), rows)

@@ -25,7 +25,7 @@ def junit(check: CheckResult) -> str:
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
     suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
-    text = "\n".join(": ".join(row) for row in notices(check).rows)
+    text = "\n".join(": ".join(map(str, row)) for row in notices(check).rows)
     if text:
         ElementTree.SubElement(suite, "system-err").text = escape.xml(text)
     ElementTree.indent(suite)

@@ -18,7 +18,6 @@ from typing import Any
 
 from satlab.check import verdict
 from satlab.check.check_result import CheckResult
-from satlab.check.verdict import TargetVerdict
 
 EXTENSION = "satlab/interop-extension/1"
 LOGS = "logs"
@@ -61,8 +60,22 @@ def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
     cells = {tuple(map(page_name, check.input.ends)): check for check in checks}
     clients, servers = (list(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
     pairs = [(client, server) for client in clients for server in servers]
-    tests = [_tests(cells[pair]) if pair in cells else [] for pair in pairs]
-    measurements = [_measurements(cells[pair]) if pair in cells else [] for pair in pairs]
+    tests: list[list[dict[str, Any]]] = [[] for _ in pairs]
+    measurements: list[list[dict[str, Any]]] = [[] for _ in pairs]
+    for number, check in enumerate(map(cells.get, pairs)):
+        if check is None:
+            continue
+        tests[number] = [
+            {
+                "abbr": abbreviation(one.case),
+                "name": one.case,
+                "result": _RESULTS.get(one.result, _UNSUPPORTED),
+            }
+            for one in check.verdicts
+            if one.mark_mb is None
+        ]
+        if check.suite.marks_mb:
+            measurements[number] = [_measurement(name, check) for name in check.samples]
     known = [one for cell in (*tests, *measurements) for one in cell]
     return {
         "start_time": min(check.began_unix_s for check in checks),
@@ -81,22 +94,22 @@ def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
 
 
 def extension(checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return each whole check.json, the cases by the abbreviations of result.json, and what was not
-    measurable.
+    """Return each whole check.json, the cases by the abbreviations of result.json, and the cases
+    that were not measurable.
     """
     cases = {abbreviation(name): name for check in checks for name in check.samples}
     unmeasured = [
-        {"stack": check.input.stack, "case": one.case, "reason": _unmeasured(one)}
+        {
+            "stack": check.input.stack,
+            "case": one.case,
+            "reason": "; ".join((f"{one.off} samples out of calibration", *one.died)),
+        }
         for check in checks
         for one in check.verdicts
         if one.result == "not measurable"
     ]
     documents = [check.document() for check in checks]
     return {"schema": EXTENSION, "cases": cases, "not_measurable": unmeasured, "checks": documents}
-
-
-def _unmeasured(one: TargetVerdict) -> str:
-    return "; ".join((f"{one.off} samples out of calibration", *one.died))
 
 
 def page_name(name: str) -> str:
@@ -115,19 +128,6 @@ def abbreviation(case: str) -> str:
 
 def _log_folder(checks: Sequence[CheckResult]) -> str:
     return page_name(checks[0].folder.name)
-
-
-def _tests(check: CheckResult) -> list[dict[str, Any]]:
-    return [_test(one) for one in check.verdicts if one.mark_mb is None]
-
-
-def _test(one: TargetVerdict) -> dict[str, Any]:
-    result = _RESULTS.get(one.result, _UNSUPPORTED)
-    return {"abbr": abbreviation(one.case), "name": one.case, "result": result}
-
-
-def _measurements(check: CheckResult) -> list[dict[str, Any]]:
-    return [_measurement(name, check) for name in check.samples] if check.suite.marks_mb else []
 
 
 def _measurement(name: str, check: CheckResult) -> dict[str, Any]:
@@ -157,9 +157,10 @@ def _link_logs(check: CheckResult, cell: Path) -> None:
     or first sample.
     """
     for case, samples in check.samples.items():
-        sources = {
-            sample.seed: _files(check.folder / "raw", case, sample.seed) for sample in samples
-        }
+        raw = check.folder / "raw"
+        own = {sample.seed: raw / f"{case}-{sample.seed}" for sample in samples}
+        # Under the virtual clock all samples are in one folder.
+        sources = {seed: folder if folder.is_dir() else raw for seed, folder in own.items()}
         if check.suite.marks_mb:
             places = {
                 cell / case / str(number): source
@@ -173,9 +174,3 @@ def _link_logs(check: CheckResult, cell: Path) -> None:
             with contextlib.suppress(FileNotFoundError):
                 place.unlink()
             place.symlink_to(os.path.relpath(source, place.parent))
-
-
-def _files(raw: Path, case: str, seed: int) -> Path:
-    """Return the folder of a sample; under the virtual clock all samples have the same."""
-    own = raw / f"{case}-{seed}"
-    return own if own.is_dir() else raw

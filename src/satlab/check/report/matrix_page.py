@@ -3,23 +3,22 @@
 of the last check.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape as html_escape
 from pathlib import Path
-from typing import Any
 
-from satlab.check import check_result, verdict
-from satlab.check.report.check_tables import RESULT_WORDS, TEXT_COLUMNS, Section
+from satlab.check import check_file, verdict
+from satlab.check.check_file import CheckFile, Verdict
+from satlab.check.report import check_tables
+from satlab.check.report.check_tables import RESULT_WORDS
 from satlab.check.trace import causes
 from satlab.common import escape
 from satlab.common.errors import ConfigError
 from satlab.report import html
-from satlab.report.figures import DataTable, Figure, axis, line
+from satlab.report.page import Axis, Page, Plot, Section, Series, State, Table, Tile, Tiles
 
-Document = Mapping[str, Any]
 Key = tuple[str, float | None]
 """A case, and one of its marks in MB; None: a test case as a whole."""
 NOT_RUN = "not run"
@@ -30,27 +29,24 @@ _CHARACTER_PX = 6.5
 class StackMatrix:
     """Checks of one suite by stack, each in the order in which they began."""
 
-    checks: Mapping[str, Sequence[Document]]
+    checks: Mapping[str, Sequence[CheckFile]]
 
     @property
     def title(self) -> str:
         return f"{self._newest[0]['suite']}: {len(self.checks)} stacks"
 
     @property
-    def _newest(self) -> list[Document]:
+    def _newest(self) -> list[CheckFile]:
         return [history[-1] for history in self.checks.values()]
 
-    @property
-    def sections(self) -> list[Section]:
+    def table(self) -> Table:
         """Return the cases by stacks, with the median in s, the verdict and the main cause of the
         newest check each.
         """
         head = ("case", "MB", "target s", "floor s", *self.checks)
-        rows = [
-            self._row(key)
-            for key in dict.fromkeys(key for one in self._newest for key in verdicts(one))
-        ]
-        return [Section(f"{self._newest[0]['suite']}: median s, verdict, main cause", head, rows)]
+        keys = dict.fromkeys(key for one in self._newest for key in verdicts(one))
+        title = f"{self._newest[0]['suite']}: median s, verdict, main cause"
+        return check_tables.table(title, head, [self._row(key) for key in keys])
 
     def _row(self, key: Key) -> tuple[str, ...]:
         case, mark = key
@@ -65,31 +61,34 @@ class StackMatrix:
             *(_cell(one, key) for one in self._newest),
         )
 
-    def tiles(self) -> list[tuple[str, str, str]]:
-        """Return (figure, caption, state) for the targets that each stack meets, or the test cases
-        that it passes.
-        """
-        tiles = []
+    def tiles(self) -> list[Tile]:
+        """Return the targets that each stack meets, or the test cases that it passes."""
+        found = []
         for stack, history in self.checks.items():
             met, judged, what = targets_met(history[-1])
             if judged:
-                tiles.append(
-                    (f"{met}/{judged}", f"{what}: {stack}", "good" if met == judged else "bad")
-                )
+                state: State = "good" if met == judged else "bad"
+                found.append(Tile(f"{met}/{judged}", f"{what}: {stack}", state=state))
             else:
-                tiles.append(
-                    (str(len(verdicts(history[-1]))), f"figures, none with a target: {stack}", "")
-                )
-        return tiles
+                count = len(verdicts(history[-1]))
+                found.append(Tile(str(count), f"figures, none with a target: {stack}"))
+        return found
 
-    def trends(self) -> list[Figure]:
+    def trends(self) -> list[Plot]:
         """Plot the medians over the checks of each stack with several, for the last mark of each
         case.
         """
         stacks = {stack: history for stack, history in self.checks.items() if len(history) > 1}
         last = {case: mark for one in self._newest for case, mark in verdicts(one)}
-        figures = (_trend(number, key, stacks) for number, key in enumerate(last.items()))
-        return [figure for figure in figures if figure is not None]
+        plots = (_trend(number, key, stacks) for number, key in enumerate(last.items()))
+        return [plot for plot in plots if plot is not None]
+
+    def page(self) -> Page:
+        """Return the page of these checks."""
+        sections = [Section.of(self.table())]
+        if trends := self.trends():
+            sections.append(Section("History", trends))
+        return Page("satlab matrix", self.title, [Tiles(self.tiles())], sections)
 
 
 def read(files: Iterable[Path]) -> StackMatrix:
@@ -98,7 +97,7 @@ def read(files: Iterable[Path]) -> StackMatrix:
     Raises:
         ConfigError: there is none, a file is not a check.json, or they are of several suites.
     """
-    documents = [check_result.read(file) for file in files]
+    documents = [check_file.read(file) for file in files]
     suites = sorted({one["suite"] for one in documents})
     if len(suites) != 1:
         raise ConfigError(f"checks of one suite are needed, not of {', '.join(suites) or 'none'}")
@@ -114,21 +113,17 @@ def read(files: Iterable[Path]) -> StackMatrix:
 
 def write(matrix: StackMatrix, path: Path) -> None:
     """Write the page, atomically."""
-    trends = matrix.trends()
-    text = html.page("matrix.html", trends, page=matrix, trends=trends, text_columns=TEXT_COLUMNS)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)
+    html.write(matrix.page(), path)
 
 
-def verdicts(document: Document) -> dict[Key, Mapping[str, Any]]:
+def verdicts(document: CheckFile) -> dict[Key, Verdict]:
     """Return the verdicts of a check by case and mark."""
     return {
         (case["id"], one["mark_mb"]): one for case in document["cases"] for one in case["verdicts"]
     }
 
 
-def targets_met(document: Document) -> tuple[int, int, str]:
+def targets_met(document: CheckFile) -> tuple[int, int, str]:
     """Return how many a check met, of how many, and of what (see `verdict.met`)."""
     return verdict.met(
         (one["mark_mb"], one["target_s"], one["result"]) for one in verdicts(document).values()
@@ -159,7 +154,7 @@ def badge(matrix: StackMatrix) -> str:
     )
 
 
-def _cell(document: Document, key: Key) -> str:
+def _cell(document: CheckFile, key: Key) -> str:
     one = verdicts(document).get(key)
     if one is None:
         return NOT_RUN
@@ -170,14 +165,14 @@ def _cell(document: Document, key: Key) -> str:
     return f"{median} {word}{cause}"
 
 
-def _floor_s(document: Document, key: Key) -> float | None:
+def _floor_s(document: CheckFile, key: Key) -> float | None:
     case, mark = key
     samples = next(one["samples"] for one in document["cases"] if one["id"] == case)
-    floors_s = dict(zip(document["marks_mb"], samples[0].get("floors_s", ()), strict=False))
+    floors_s = dict(zip(document["marks_mb"], samples[0].floors_s, strict=False))
     return None if mark is None else floors_s.get(mark)
 
 
-def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[Document]]) -> Figure | None:
+def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[CheckFile]]) -> Plot | None:
     """Plot one case; None if it has no two medians of a stack."""
     lines, rows = [], []
     for style, (stack, history) in enumerate(stacks.items()):
@@ -186,28 +181,28 @@ def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[Document]]) -> F
             for at, one in enumerate(history, 1)
             if key in verdicts(one)
         ]
-        points = [(float(at), median_s) for at, median_s in found if median_s is not None]
-        if len(points) > 1:
-            lines.append(line(points, stack, style, mode="lines+markers"))
+        measured = [(at, median_s) for at, median_s in found if median_s is not None]
+        if len(measured) > 1:
+            at, medians_s = zip(*measured, strict=True)
+            lines.append(Series(stack, at, medians_s, "marked line", style))
         rows += [
             (stack, _date(history[at - 1]), "never" if s is None else f"{s:.3f}") for at, s in found
         ]
     if not lines:
         return None
     case, mark = key
-    layout = {"xaxis": axis("Check", dtick=1), "yaxis": axis("Median (s)", rangemode="tozero")}
-    title = case if mark is None else f"{case}, {mark:g} MB"
-    table = DataTable(("stack", "began", "median s"), tuple(rows))
-    return Figure(
-        f"trend-{number}",
-        title,
-        "Checks in the order in which they began.",
-        {"data": lines, "layout": layout},
-        280,
-        table,
+    return Plot(
+        key=f"trend-{number}",
+        title=case if mark is None else f"{case}, {mark:g} MB",
+        caption="Checks in the order in which they began.",
+        x=Axis("Check", step=1),
+        y=(Axis("Median (s)", from_zero=True),),
+        series=lines,
+        height=280,
+        table=Table(("stack", "began", "median s"), rows, numbers=("began", "median s")),
     )
 
 
-def _date(document: Document) -> str:
+def _date(document: CheckFile) -> str:
     began = document.get("began_unix_s")
     return "unknown" if began is None else f"{datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M}"

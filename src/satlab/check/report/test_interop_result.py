@@ -12,9 +12,9 @@ import pytest
 
 from satlab.check import verdict
 from satlab.check.check_result import CheckResult, SampleInput
+from satlab.check.conftest import small
 from satlab.check.report import interop_result
 from satlab.check.samples import Sample
-from satlab.check.suite import Suite
 
 CASES = ("handshake", "transfer", "retry", "zerortt")
 SHOWN = ("succeeded", "unsupported", "failed")
@@ -29,16 +29,7 @@ def checked(tmp_path: Path, client: str, server: str, marks: tuple[float, ...] =
         {"targets_s": [None] * len(marks)} if marks else {"test": "transfer", "files_bytes": [1024]}
     )
     cases = [{"id": case, "forward_mbps": 10, "return_mbps": 2, **targets} for case in CASES]
-    suite = Suite.model_validate(
-        {
-            "schema": "satlab/suite/1",
-            "name": "test",
-            "source": "here",
-            "link": {"rtt_ms": 600, "queue_bdp": 1},
-            "marks_mb": marks,
-            "cases": cases,
-        }
-    )
+    suite = small(link={"rtt_ms": 600, "queue_bdp": 1}, marks_mb=marks, cases=cases)
     good = Sample("handshake", 1, "ok", "", (2.0,), goodput_interop_bps=8_000_000.0)
     samples = {
         "handshake": [good, replace(good, seed=2, goodput_interop_bps=9_000_000.0)],

@@ -2,15 +2,47 @@
 """Stored checks as one page, and the badge."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from satlab.check.check_result import SCHEMA
+from satlab.check import check_file
 from satlab.check.report import matrix_page
+from satlab.check.samples import Sample
 from satlab.common.errors import ConfigError
+from satlab.report.page import Series, Tile
+
+
+def verdict(
+    mark_mb: float | None, target_s: float | None, median_s: float | None, result: str
+) -> dict[str, Any]:
+    return {
+        "mark_mb": mark_mb,
+        "target_s": target_s,
+        "median_s": median_s,
+        "low_s": median_s,
+        "high_s": median_s,
+        "n": 5,
+        "censored": 0,
+        "died": [],
+        "result": result,
+    }
+
+
+def case(name: str, judged: Any, spent_s: dict[str, float] | None = None) -> check_file.Case:
+    return {
+        "id": name,
+        "forward_mbps": 20.0,
+        "return_mbps": 2.0,
+        "rtt_ms": 600.0,
+        "queue_bytes": (1, 1),
+        "spent_s": spent_s,
+        "verdicts": [judged],
+        "samples": [Sample(name, 1, "ok", "", (4.0,), floors_s=(1.71,))],
+    }
 
 
 def stored(
@@ -22,27 +54,29 @@ def stored(
     **changes: Any,
 ) -> Path:
     spent_s = {"slow start": 3.0, "link": 1.0}
-    verdict = {"mark_mb": 2.0, "target_s": 5.0, "median_s": median_s, "result": result}
-    case = {
-        "id": "medium",
-        "spent_s": spent_s,
-        "verdicts": [verdict],
-        "samples": [{"floors_s": [1.71]}],
-    }
-    document = {
-        "schema": SCHEMA,
-        "suite": "etosat",
-        "stack": stack,
-        "clock": "virtual",
-        "marks_mb": [2.0],
-        "began_unix_s": began,
-        "cases": [case],
-    }
+    document = check_file.plain(
+        {
+            "schema": "satlab/check/1",
+            "version": "0.2.0",
+            "suite": "etosat",
+            "source": "the targets",
+            "stack": stack,
+            "clock": "virtual",
+            "options": {},
+            "seed": 1,
+            "marks_mb": [2.0],
+            "began_unix_s": began,
+            "real_s": 1.0,
+            "cases": [case("medium", verdict(2.0, 5.0, median_s, result), spent_s)],
+            "compared": None,
+        }
+    )
     file = folder / f"{stack}-{began}.json"
-    file.write_text(json.dumps(document | changes))
+    file.write_text(json.dumps(document | changes, default=asdict))
     return file
 
 
+@pytest.mark.promise("P85")
 def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_history(
     tmp_path: Path,
 ) -> None:
@@ -53,13 +87,15 @@ def test_the_newest_check_of_each_stack_is_in_the_matrix_and_all_are_in_the_hist
         stored(tmp_path, "b", 20.0, 4.0),
     ]
     matrix = matrix_page.read(files)
-    [section] = matrix.sections
-    assert section.head[4:] == ("b (virtual clock)", "<b>a (virtual clock)")
-    assert section.rows == [
+    table = matrix.table()
+    assert table.head[4:] == ("b (virtual clock)", "<b>a (virtual clock)")
+    assert table.rows == [
         ("medium", "2", "5", "1.71", "4.500 pass, slow start", "6.000 FAIL, slow start")
     ]
-    [figure] = matrix.trends()
-    assert figure.document["data"][0]["y"] == [4.0, 4.5] and len(figure.table.rows) == 3
+    [plot] = matrix.trends()
+    [line] = plot.series
+    assert isinstance(line, Series)
+    assert list(line.y) == [4.0, 4.5] and len(plot.table.rows) == 3
     matrix_page.write(matrix, tmp_path / "matrix.html")
     text = (tmp_path / "matrix.html").read_text()
     assert "4.500 pass, slow start" in text and "&lt;b&gt;a" in text and "<b>a" not in text
@@ -69,27 +105,23 @@ def test_the_badge_has_the_targets_of_the_newest_check(tmp_path: Path) -> None:
     files = [stored(tmp_path, "a<", 10.0, 6.0, "fail"), stored(tmp_path, "b", 20.0, 4.0)]
     image = ElementTree.fromstring(matrix_page.badge(matrix_page.read(files)))  # noqa: S314 - our own text
     assert image.get("aria-label") == "satellite etosat: 1/1 targets met"
-    assert matrix_page.targets_met(json.loads(files[0].read_text())) == (0, 1, "targets met")
+    assert matrix_page.targets_met(check_file.read(files[0])) == (0, 1, "targets met")
 
 
 def test_test_cases_of_the_runner_count_as_passed_of_those_supported(tmp_path: Path) -> None:
     results = ("pass", "pass", "not measurable", "unsupported")
-    verdicts = [
-        {"mark_mb": None, "target_s": None, "median_s": 4.0, "result": result} for result in results
-    ]
     cases = [
-        {"id": f"case-{number}", "spent_s": {}, "verdicts": [one], "samples": [{"floors_s": []}]}
-        for number, one in enumerate(verdicts)
+        case(f"case-{number}", verdict(None, None, 4.0, result))
+        for number, result in enumerate(results)
     ]
     matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=cases)])
-    assert matrix.tiles() == [("2/3", "test cases passed: a (virtual clock)", "bad")]
+    assert matrix.tiles() == [Tile("2/3", "test cases passed: a (virtual clock)", state="bad")]
 
 
 def test_a_suite_without_targets_is_neither_good_nor_bad(tmp_path: Path) -> None:
-    verdict = {"mark_mb": 2.0, "target_s": None, "median_s": 4.0, "result": "measured"}
-    case = {"id": "medium", "spent_s": {}, "verdicts": [verdict], "samples": [{"floors_s": [1.71]}]}
-    matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=[case])])
-    assert matrix.tiles() == [("1", "figures, none with a target: a (virtual clock)", "")]
+    open_case = case("medium", verdict(2.0, None, 4.0, "to be determined"))
+    matrix = matrix_page.read([stored(tmp_path, "a", 1.0, None, cases=[open_case])])
+    assert matrix.tiles() == [Tile("1", "figures, none with a target: a (virtual clock)")]
     image = ElementTree.fromstring(matrix_page.badge(matrix))  # noqa: S314 - our own text
     assert image.get("aria-label") == "satellite etosat: measured, no targets"
 
@@ -98,7 +130,7 @@ def test_a_case_that_a_stack_was_not_asked_for_is_shown(tmp_path: Path) -> None:
     matrix = matrix_page.read(
         [stored(tmp_path, "a", 1.0, 4.0), stored(tmp_path, "b", 2.0, 4.0, cases=[])]
     )
-    assert matrix.sections[0].rows[0][-1] == "not run"
+    assert matrix.table().rows[0][-1] == "not run"
 
 
 @pytest.mark.parametrize("changes", [{"schema": "x"}, {"suite": "other"}, {"cases": None}])

@@ -2,8 +2,8 @@
 """The conditions of a search: a case, and the quantities of its link and payload that vary around
 it.
 
-A condition is what differs from the case: values by the name of a quantity. It becomes a suite of
-this one case, which `satlab check --suite FILE` runs.
+A condition has the values that differ from the case, by the name of their quantity. It becomes a
+suite of this one case, which `satlab check --suite FILE` runs.
 """
 
 import math
@@ -17,11 +17,9 @@ from satlab.check.suite import Case, Suite
 Changes = Mapping[str, float]
 """Values that differ from those of the case, by name."""
 MOST_CHANGES = 5
-"""Of a drawn condition, before it is shrunk."""
+"""Most values of a drawn condition."""
 EXTREME_SHARE = 0.4
-"""Of the drawn values: the lower or upper end of the range, where faults that need much of two
-quantities are.
-"""
+"""Share of drawn values at an end of the range, for faults that need extremes of two quantities."""
 DIGITS = 2
 """Significant digits of a drawn value."""
 
@@ -62,9 +60,9 @@ QUANTITIES = (
     Quantity("outage_s", 0.5, 20),
     Quantity("outage_at_s", 0.5, 20, needs="outage_s"),
 )
-"""What varies. The queue is in BDP of each direction. Loss and the mean length of its bursts are of
-both directions, as are jitter (uniform, without reordering) and the outage, which starts at
-`outage_at_s` of the transfer.
+"""The quantities that vary. The queue is in BDP of each direction. Loss and the mean length of its
+bursts are of both directions, as are jitter (uniform, without reordering) and the outage, which
+starts at `outage_at_s` of the transfer.
 """
 
 

@@ -3,8 +3,8 @@
 
 No clock, file or process.
 
-Trials are judged in the order of their numbers, whatever ends first: the same seed finds the same,
-only more of it in more time.
+Trials are judged in the order of their numbers. So the same seed finds the same faults, and more of
+them in more time.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from satlab.check.search.judge import Kind
 from satlab.check.search.record import Finding, SearchRecord
 
 OTHER_SEEDS = 4
-"""With which a finding is repeated."""
+"""Number of further seeds with which a finding is repeated."""
 POLL_S = 0.1
 
 
@@ -43,7 +43,7 @@ Evaluate = Callable[[Changes, int], Evaluation]
 
 
 class _HaltedError(Exception):
-    """The search must end, in the middle of something."""
+    """The search must end at once."""
 
 
 class Search:
@@ -74,7 +74,9 @@ class Search:
         self._seed = record.input.seed
 
     def run(self) -> None:
-        """Search until `may_continue` says no. What an earlier part left unfinished comes first."""
+        """Search until `may_continue` returns False. Unfinished findings of an earlier part come
+        first.
+        """
         try:
             for finding in [one for one in self._record.findings if not one.is_shrunk]:
                 self._simplify(finding)
@@ -118,10 +120,7 @@ class Search:
         return found if found.kind == kind else None
 
     def _take(self, number: int, changes: Changes, found: Evaluation) -> None:
-        """Record a trial.
-
-        What interrupts it before its fault is recorded leaves it to be repeated.
-        """
+        """Record a trial. After an interruption before this, the trial is repeated."""
         finding = None
         if found.kind is not None:
             known = self._known(found.kind, changes, self._seed + number)
@@ -140,9 +139,7 @@ class Search:
             self._simplify(finding)
 
     def _known(self, kind: Kind, changes: Changes, seed: int) -> Finding | None:
-        """Return the finding that a fault is due to: without the values of that finding, the fault
-        vanishes.
-        """
+        """Return the earlier finding that causes a fault: without its values the fault vanishes."""
         for finding in self._record.findings:
             if finding.kind != kind or not finding.changes.keys() <= changes.keys():
                 continue
@@ -187,8 +184,6 @@ class Search:
 
 def _describe(finding: Finding, found: Evaluation) -> None:
     finding.reason = found.reason
-    finding.time_s, finding.reference_s, finding.wait_s = (
-        found.time_s,
-        found.reference_s,
-        found.wait_s,
-    )
+    finding.time_s = found.time_s
+    finding.reference_s = found.reference_s
+    finding.wait_s = found.wait_s

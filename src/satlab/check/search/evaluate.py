@@ -22,10 +22,10 @@ from satlab.check.suite import Suite
 from satlab.common.errors import ConfigError
 
 LONGEST_S = 3600.0
-"""Virtual time of a transfer; the limit of suites."""
+"""Longest virtual time of a transfer, s: the limit of suites."""
 GRACE_S = 30.0
 REFERENCE_FACTOR = 20
-"""A reference that takes longer than this times the arithmetic is not waited for."""
+"""Longest transfer of the reference, as a multiple of the arithmetic time."""
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,15 @@ class Evaluator:
 
 
 def limit_of(reference_s: float, allowed_wait_s: float, limits: Limits) -> float:
-    """Return the time limit of a condition, s: enough for what is slow or stalls to be seen."""
+    """Return the time limit of a condition, s, long enough to recognise slow transfers and stalls."""
     return round(reference_s / limits.share + allowed_wait_s + GRACE_S, 3)
 
 
 def target_of(finding: Finding, allowed_wait_s: float, limits: Limits) -> float:
     """Return the target that a finding's case misses as long as the fault persists, s.
 
-    A transfer that dies misses any. One that stalls would have been faster by what its wait exceeds
-    the allowed one.
+    A transfer that dies misses any target. The target of one that stalls is its time without the
+    excess of its wait.
     """
     if finding.kind == "stalls" and finding.time_s is not None and finding.wait_s is not None:
         return round(finding.time_s - (finding.wait_s - allowed_wait_s), 3)

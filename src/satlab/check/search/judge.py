@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What counts as a finding: a transfer that dies, stalls, or is slow for its link.
+"""Findings: transfers that die, stall, or are slow for their link.
 
-Slow is judged by a reference over the same link: another stack, or arithmetic. Where another stack
-has the same fault, the link is to blame, and nothing is found.
+Slow is judged by a reference over the same link: another stack, or arithmetic. If the other stack
+has the same fault, the link is the cause, and nothing is found.
 """
 
 import math
@@ -20,7 +20,7 @@ BACKOFF = 2.0
 after at most its length again.
 """
 LOAD_SLACK_S = 0.2
-"""For samples of the state every 50 ms and acknowledgement delays."""
+"""Allowance for the interval of samples (50 ms) and for acknowledgement delays, s."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Observed:
-    """A transfer:
-
-    `time_s` until its last byte, None: it did not arrive. `wait_s`: longest time without progress.
+    """A transfer: `time_s` until its last byte, None: it did not arrive. `wait_s`: longest time
+    without progress.
     """
 
     status: Status
@@ -50,9 +49,8 @@ class Observed:
 def fault(
     found: Observed, reference_s: float | None, allowed_wait_s: float, limits: Limits
 ) -> Kind | None:
-    """Return what is wrong with a transfer, the worst first;
-
-    None: nothing. `reference_s` None: no time to compare.
+    """Return what is wrong with a transfer, the worst first; None: nothing. `reference_s` None: no
+    time to compare.
     """
     if found.status == "failed":
         return "dies"
@@ -68,9 +66,8 @@ def fault(
 def longest_wait_s(
     samples: Sequence[Mapping[str, Any]], start_s: float, end_s: float
 ) -> float | None:
-    """Return the longest time within a transfer in which no payload arrived;
-
-    None without samples of its state.
+    """Return the longest time within a transfer in which no payload arrived; None without samples
+    of its state.
 
     `samples` are those of satvirtual's outcome; the wait for the first byte counts.
     """
@@ -108,8 +105,8 @@ def arithmetic_s(floor_s: float, values: Mapping[str, float], rate_mbps: float) 
     """Return the time of a sender that doubles its initial window each round trip until it fills
     the link, s.
 
-    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses are not
-    in it: what they cost depends on the congestion controller.
+    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses do not
+    count, as their cost depends on the congestion controller.
     """
     rtt_s = values["rtt_ms"] / 1e3
     filled = min(values["payload_mb"] * 1e6, rate_mbps * 1e6 / 8 * rtt_s)

@@ -69,8 +69,10 @@ class Finding(_Model):
 
 
 class SearchRecord(_Model):
-    """`trials` are done; of them `not_judged` had a link on which the reference had the same fault
-    or did not end.
+    """search.json of satlab check --search.
+
+    `trials` are done; of them `not_judged` had a link on which the reference had the same fault or
+    did not end.
 
     `evaluations` counts every transfer under test, also those of shrinking. `real_s`: duration, of
     all resumed parts.

@@ -26,7 +26,7 @@ from satlab.check.search.judge import Kind, Limits
 from satlab.check.search.record import Finding, Input, Reference, SearchRecord
 from satlab.check.suite import Suite
 from satlab.common import escape
-from satlab.common.console import ProgressLog, Step
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.files import new_folder
 from satlab.lab import ownership
@@ -101,8 +101,10 @@ def run(request: SearchRequest, log: ProgressLog) -> SearchResult:
         KeyboardInterrupt: `request.stop` was set; the record is complete up to then.
     """
     space = _space(request)
-    reference = _reference(request)
-    stack = request.check.backend()
+    check = request.check
+    is_own = bool(check.programs or check.client or check.server)
+    reference = request.reference or ("quinn" if is_own else "arithmetic")
+    stack = check.backend()
     found = _opened(
         request,
         Input(
@@ -151,7 +153,10 @@ class _Running:
             check.client, check.server, jobs, programs=check.programs, stop=self._halt
         )
         name = found.record.input.reference
-        reference = None if name == "arithmetic" else _clock(name, jobs, self._halt)
+        reference = None
+        if name != "arithmetic":
+            options = {"congestion_control": "bbr3"} if name == "noq" else {}
+            reference = VirtualClock({}, options, jobs, library=name, stop=self._halt)
         self._evaluator = Evaluator(space, stack, reference, request.limits, work)
         self._jobs = jobs
         self._space = space
@@ -193,14 +198,9 @@ class _Running:
             _write_suite(self._found, finding, self._evaluator.suite_of(finding, name))
             self._log.line(f"  {text(finding)}")
         found.write(self._found.folder)
-        _show(self._step, found)
-
-
-def _show(step: Step, found: SearchRecord) -> None:
-    open_ = sum(not one.is_shrunk for one in found.findings)
-    step.now(
-        f"{found.trials} trials, {len(found.findings)} findings" + (", shrinking" if open_ else "")
-    )
+        is_shrinking = not all(one.is_shrunk for one in found.findings)
+        text_ = f"{found.trials} trials, {len(found.findings)} findings"
+        self._step.now(text_ + (", shrinking" if is_shrinking else ""))
 
 
 def _write_suite(result: SearchResult, finding: Finding, found: Suite) -> None:
@@ -229,19 +229,6 @@ def _space(request: SearchRequest) -> Space:
     if plan.marks_mb[0] > request.largest_mb:
         plan = plan.model_copy(update={"marks_mb": (request.largest_mb,)})
     return Space(plan, cases[0], request.largest_mb)
-
-
-def _reference(request: SearchRequest) -> Reference:
-    if request.reference is not None:
-        return request.reference
-    check = request.check
-    return "quinn" if check.programs or check.client or check.server else "arithmetic"
-
-
-def _clock(name: Reference, jobs: int, stop: threading.Event) -> VirtualClock:
-    if name == "noq":
-        return VirtualClock({}, {"congestion_control": "bbr3"}, jobs, library="noq", stop=stop)
-    return VirtualClock({}, {}, jobs, stop=stop)
 
 
 def _opened(request: SearchRequest, asked: Input) -> SearchResult:

@@ -26,7 +26,7 @@ def test_a_finding_is_one_case_with_its_seed_and_where_it_comes_from(file: Path)
 
 def test_quinn_is_slow_after_a_short_outage_in_slow_start(tmp_path: Path) -> None:
     """The finding that needs no program of others: it fails until quinn is faster there."""
-    request = CheckRequest(str(paths.SUITES / "found" / "quinn-3.yml"), out=tmp_path)
+    request = CheckRequest(str(paths.SUITES / "found" / "quinn.yml"), out=tmp_path)
     found = check_run.run(request, ProgressLog(quiet=True))
     assert found.status == ExitStatus.FAILED
     [[sample]] = found.samples.values()

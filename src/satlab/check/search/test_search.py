@@ -270,6 +270,7 @@ def many_gaps(values: dict[str, float]) -> Kind | None:
         (many_gaps, "dies", 400, {"payload_mb", "loss_percent"}),
     ],
 )
+@pytest.mark.promise("P81")
 def test_a_planted_fault_is_found_and_its_condition_is_simple(
     fault: Fault, kind: Kind, trials: int, names: set[str]
 ) -> None:
@@ -295,6 +296,7 @@ def two_faults(values: dict[str, float]) -> Kind | None:
 
 
 @pytest.mark.parametrize("ask", [1, 20, 50, 100])
+@pytest.mark.promise("P81")
 def test_a_search_that_is_interrupted_anywhere_finds_the_same(ask: int, tmp_path: Path) -> None:
     whole = searched(two_faults, 80)
     part = SearchRecord(input=asked())

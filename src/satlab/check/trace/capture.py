@@ -23,7 +23,9 @@ from satlab.lab import netns
 from satlab.lab.lab import Lab
 
 SNAP_BYTES = 80
-"""IP and UDP headers and the start of a QUIC packet, or IP and TCP headers with options."""
+"""Bytes kept of a packet: IP and UDP headers and the start of a QUIC packet, or IP and TCP headers
+with options.
+"""
 BLOCK_BYTES, BLOCKS = 1 << 20, 32
 RETIRE_MS = 50
 ETH_P_ALL = 0x0003
@@ -154,9 +156,8 @@ def packets_of(block: bytes) -> Iterator[Packet]:
 
 
 def _segments(packet: Packet, size: int) -> Iterator[Packet]:
-    """Yield the packets of an aggregate:
-
-    `size` bytes of payload in each, less in the last, as far as captured.
+    """Yield the packets of an aggregate: `size` bytes of payload in each, less in the last, as far
+    as captured.
     """
     head = packet.head
     ip_bytes = 4 * (head[0] & 0xF) if head else 0

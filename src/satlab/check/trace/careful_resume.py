@@ -6,15 +6,17 @@ it is read from the event `recovery:careful_resume_phase_updated` of its qlog
 (draft-ietf-tsvwg-careful-resume-qlog-02).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Literal, get_args
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from satlab.check.trace.qlog import Event, number
 
 EVENT = "careful_resume_phase_updated"
 MAX_PHASES = 64
 """Of one connection; more changes are ignored. RFC 9959 has at most five."""
-PHASES = ("observe", "reconnaissance", "unvalidated", "validating", "normal", "safe_retreat")
 TRIGGERS = (
     "cwnd_limited",
     "rtt_not_validated",
@@ -28,11 +30,40 @@ TRIGGERS = (
     "exit_recovery",
     "path_changed",
 )
-Resumed = Mapping[str, Any]
-"""`phases` with their times s since the client's first packet, `jump_bytes` (None: no jump, or of
-unknown size), `lost_bytes` of the jump (None: unknown), and whether it was taken back
-(`retreated`).
-"""
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Phase(TypedDict):
+    """A phase from `t_s` on, s since the client's first packet.
+
+    `trigger` as in the qlog event recovery:careful_resume_phase_updated.
+    """
+
+    t_s: float
+    phase: Literal[
+        "observe", "reconnaissance", "unvalidated", "validating", "normal", "safe_retreat"
+    ]
+    trigger: str | None
+    cwnd_bytes: int | None
+    pipe_size_bytes: int | None
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Resumed(TypedDict):
+    """What Careful Resume (RFC 9959) did at the sender."""
+
+    jump_bytes: Annotated[
+        int | None,
+        Field(description="window of the jump; null: there was none, or its size is unknown"),
+    ]
+    lost_bytes: Annotated[
+        int | None, Field(description="bytes of the jump declared lost; null: unknown")
+    ]
+    retreated: Annotated[bool, Field(description="the jump was taken back")]
+    phases: list[Phase]
+
+
+PHASES = get_args(Phase.__annotations__["phase"])
 
 
 def of_events(events: Sequence[Event], later_s: float) -> Resumed | None:
@@ -54,7 +85,7 @@ def of_events(events: Sequence[Event], later_s: float) -> Resumed | None:
     }
 
 
-def _phase(event: Event, later_s: float) -> dict[str, Any]:
+def _phase(event: Event, later_s: float) -> Phase:
     state = event.data.get("state_data")
     window, pipe = number(state, "congestion_window"), number(state, "pipesize")
     trigger = event.data.get("trigger")

@@ -111,9 +111,8 @@ def of(
     buffer_errors: int,
     reported: int | None = None,
 ) -> Ledger:
-    """Return the ledger of a direction (a key of WAYS);
-
-    `samples`: the link's metrics during the transfer.
+    """Return the ledger of a direction (a key of WAYS); `samples`: the link's metrics during the
+    transfer.
     """
     first, last = WAYS[direction]
     lines = list(samples)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 UDP, TCP = 17, 6
 Kind = Literal["initial", "0-rtt", "handshake", "retry", "1-rtt"]
@@ -72,9 +72,8 @@ class Datagram:
 
 @dataclass(frozen=True)
 class CapturedTransfer:
-    """A transfer at its client's interface;
-
-    `protocol` is 17 or 6, times are since the client's first packet.
+    """A transfer at its client's interface; `protocol` is 17 or 6, times are since the client's
+    first packet.
 
     `heads`: whether it is from the server, and the captured bytes of each captured UDP payload.
     """
@@ -136,9 +135,8 @@ class CapturedTransfer:
 
     @property
     def first_byte_s(self) -> float | None:
-        """Time of the first full 1-RTT packet from the server after the client could request;
-
-        None if there is none.
+        """Time of the first full 1-RTT packet from the server after the client could request; None
+        if there is none.
 
         A full packet has FULL_DATAGRAM_BYTES or more. What a server sends before the payload
         (settings, tickets) is smaller. A probe of the path's MTU is full: this may be earlier than
@@ -229,10 +227,12 @@ def transfer_of(
     heads: list[tuple[bool, bytes]] = []
     protocol = start_ns = 0
     for packet in packets:
-        parsed = _parse(packet, server.packed, port)
-        if parsed is None or not (protocol in (0, parsed[0]) and (datagrams or not parsed[1])):
+        segment = _parse(packet, server.packed, port)
+        if segment is None or protocol not in (0, segment.protocol):
             continue
-        protocol, from_server, payload, size = parsed
+        if segment.from_server and not datagrams:
+            continue
+        protocol, from_server, payload, size = segment
         start_ns = start_ns or packet.t_ns
         parts = list(quic_packets(payload)) if protocol == UDP else []
         kinds, ids = tuple(kind for kind, _ in parts), tuple(name for _, name in parts if name)
@@ -246,11 +246,17 @@ def transfer_of(
     )
 
 
-def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, int] | None:
-    """Return protocol, whether it is from the server, first bytes and size of the payload;
+class _Segment(NamedTuple):
+    """A packet of the transfer: its captured payload, and the size of the whole one, bytes."""
 
-    None for other packets.
-    """
+    protocol: int
+    from_server: bool
+    payload: bytes
+    size: int
+
+
+def _parse(packet: Packet, server: bytes, port: int) -> _Segment | None:
+    """Return the packet's segment; None for packets of others."""
     head = packet.head
     if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
         return None
@@ -260,7 +266,7 @@ def _parse(packet: Packet, server: bytes, port: int) -> tuple[int, bool, bytes, 
     if not from_server and not (head[16:20] == server and destination == port):
         return None
     start = ip_bytes + (8 if head[9] == UDP else 4 * (head[ip_bytes + 12] >> 4))
-    return head[9], from_server, head[start:], packet.length - start
+    return _Segment(head[9], from_server, head[start:], packet.length - start)
 
 
 def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
@@ -278,10 +284,8 @@ def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
         size = packet.length - ip_bytes - 4 * (head[ip_bytes + 12] >> 4)
         if size <= 0:
             continue
-        flow, sequence = (
-            head[12:20] + head[ip_bytes : ip_bytes + 4],
-            int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8]),
-        )
+        flow = head[12:20] + head[ip_bytes : ip_bytes + 4]
+        sequence = int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8])
         highest, total, retransmitted = flows.get(flow, (sequence, 0, 0))
         new = (sequence + size - highest + (1 << 31)) % (1 << 32) - (1 << 31)
         retransmitted += min(size, max(0, size - new))

@@ -23,34 +23,30 @@ from satlab.common import plain_files
 from satlab.common.plain_files import Found, RefusedError
 
 MAX_FILE_BYTES = 1 << 30
-"""Several times what is usual: of 400 MB in 180 s ngtcp2 0.12.1 wrote more than 256 MiB at either
-end (seed-000).
+"""Largest file, several times the usual size. For 400 MB in 180 s ngtcp2 0.12.1 writes more than
+256 MiB at each end.
 """
 MAX_DOCUMENT_BYTES = 16 << 20
-"""Of a JSON document that is held in memory; the events of a larger one are read one by one."""
+"""Largest JSON document that is held in memory; the events of a larger one are read one by one."""
 CHUNK_BYTES = 1 << 20
 _EVENTS = re.compile(rb'"events"\s*:\s*\[')
 MAX_LINE_BYTES = 256 << 10
 MAX_EVENTS = 3_000_000
 MAX_CPU_S = 120.0
-"""For one file, what its reader does with the events counts.
-
-Files of programs take less than 0.1 s a MiB.
+"""Longest CPU time for one file, including the work of its reader, s. Usual files take less than
+0.1 s for each MiB.
 """
 _CHECKED_EVENTS = 1024
 """Events between two looks at the CPU time."""
 MAX_FILES, MAX_DEPTH = 64, 64
 MAX_NUMBER = float(1 << 53)
-"""Larger numbers are ignored:
-
-JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited.
+"""Larger numbers are ignored: JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited.
 """
 RECORD_SEPARATOR = b"\x1e"
 """RFC 7464, section 2."""
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
-"""One for all lines:
-
-`json.loads` with an argument makes one for each, which takes longer than the line.
+"""One decoder for all lines: `json.loads` with an argument makes a new one for each line, which
+takes longer than the line.
 """
 
 Side = Literal["client", "server"]
@@ -145,9 +141,8 @@ def _from_open_file(events: Iterator[Event], records: Iterator[Any]) -> Iterator
 
 
 def number(data: Any, name: str) -> float | None:
-    """Return a number of a JSON object;
-
-    None if it is missing, negative, not finite, or MAX_NUMBER or more.
+    """Return a number of a JSON object; None if it is missing, negative, not finite, or MAX_NUMBER
+    or more.
     """
     value = data.get(name) if isinstance(data, dict) else None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_NUMBER:

@@ -9,29 +9,29 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from satlab.check.samples import Sample, UnusedSource
+from satlab.check.samples import Sample, Side, UnusedSource
 from satlab.check.trace import careful_resume, qlog
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
 from satlab.check.trace.pcap import CapturedTransfer
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
 
 FILE = "qlog.json"
-"""In a sample's folder: the states of the server, by the client's clock."""
+"""File in a sample's folder: the states of the server, by the client's clock."""
 MIN_COMPLETE_SHARE = 0.9
-"""Of the payload that must be in the qlog of a complete transfer: a program that is killed loses
-its last lines.
+"""Share of the payload that the qlog of a complete transfer must contain. A program that is killed
+loses its last lines.
 """
 MIN_INTERVAL_S = 0.05
-"""Between two states."""
+"""Shortest time between two states, s."""
 MAX_POINTS = 100_000
 ARRIVAL_INTERVAL_S = 0.01
-"""Between two entries of what has arrived."""
+"""Shortest time between two entries of `arrivals`, s."""
 MAX_GAPS = 10_000
-"""In what was received of a stream; a transfer has a few after a burst of losses."""
+"""Most gaps in the received ranges of a stream. A transfer has a few after a burst of losses."""
 MAX_STREAMS = 10_000
-"""More streams are ignored; a transfer has a few."""
+"""Further streams are ignored; a transfer has a few."""
 CLIENT_QLOG = "qlog of the client"
 Figures = dict[str, tuple[Any, str]]
 """Fields of a sample: value and source."""
@@ -56,21 +56,28 @@ def add(
         return sample
     figures: Figures = {}
     warnings = []
-    for side, qlog_folder in sorted(
-        folders.items()
-    ):  # the client's completion ends the server's states
+    # The client first: its completion ends the server's states.
+    for side, qlog_folder in sorted(folders.items()):
         try:
             transfer = _open(qlog_folder, side, size, wire, is_complete=sample.status == "ok")
         except QlogError as error:
-            warnings.append(UnusedSource(error.kind, side, str(error)))
+            warnings.append(UnusedSource(error.kind, cast("Side", side), str(error)))
             continue
         if side == "server":
-            figures |= _server_figures(transfer)
+            values = {
+                "lost_packets": transfer.reported_lost_packets,
+                "retransmitted_share": transfer.retransmitted_share,
+            }
+            known = {name: value for name, value in values.items() if value is not None}
+            figures |= {name: (value, "qlog of the server") for name, value in known.items()}
             later_s = _later_s(transfer, wire, one_way_s)
             figures |= _write_states(transfer, folder, wire, later_s, sample.times_s[-1])
             sample = _resumed(sample, transfer, later_s)
         else:
-            figures |= _client_figures(transfer, wire.last_start_s)
+            sent_s, received_s = transfer.first_sent_s, transfer.first_stream_received_s
+            if sent_s is not None and received_s is not None:
+                first_s = wire.last_start_s + received_s - sent_s
+                figures["time_to_first_byte_ms"] = (first_s * 1000, CLIENT_QLOG)
             sample = _completed(sample, transfer, size, wire.last_start_s)
     if "time_to_first_byte_ms" not in figures and wire.first_byte_s is not None:
         figures["time_to_first_byte_ms"] = (wire.first_byte_s * 1000, "packets")
@@ -106,15 +113,8 @@ def _open(
     return transfer
 
 
-def _client_figures(transfer: "QlogTransfer", start_s: float) -> Figures:
-    sent_s, received_s = transfer.first_sent_s, transfer.first_stream_received_s
-    if sent_s is None or received_s is None:
-        return {}
-    return {"time_to_first_byte_ms": ((start_s + received_s - sent_s) * 1000, CLIENT_QLOG)}
-
-
 def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: float) -> Sample:
-    """Return the sample with the completion that the client's qlog has, if it has every byte of the
+    """Return the sample with the completion by the client's qlog, if that has every byte of the
     payload.
     """
     sent_s, complete_s = transfer.first_sent_s, transfer.last_new_received_s
@@ -129,16 +129,6 @@ def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: flo
     return replace(
         sample, times_s=times, sources={"times_s": f"packets, the last one: {CLIENT_QLOG}"}
     )
-
-
-def _server_figures(transfer: "QlogTransfer") -> Figures:
-    values = {
-        "lost_packets": transfer.reported_lost_packets,
-        "retransmitted_share": transfer.retransmitted_share,
-    }
-    return {
-        name: (value, "qlog of the server") for name, value in values.items() if value is not None
-    }
 
 
 def _later_s(transfer: "QlogTransfer", wire: CapturedTransfer, one_way_s: float) -> float | None:
@@ -365,7 +355,7 @@ class _Reader:
         )
 
     def _metrics_updated(self, data: Mapping[str, Any]) -> None:
-        """Values that are not in the event are unchanged."""
+        """Update the metrics in the event; others keep their values."""
         for name in (
             "congestion_window",
             "cwnd",

@@ -10,6 +10,7 @@ secrets are enough.
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -22,7 +23,7 @@ INITIAL_SALT = bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a")
 HELLO_RETRY_REQUEST = bytes.fromhex(
     "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
 )
-"""Its random (RFC 8446, section 4.1.3)."""
+"""The random of a HelloRetryRequest (RFC 8446, section 4.1.3)."""
 PRE_SHARED_KEY = 41
 CLIENT_HELLO, SERVER_HELLO = 1, 2
 SUITES: Mapping[int, tuple[type[hashes.SHA256] | type[hashes.SHA384], int]] = {
@@ -37,8 +38,8 @@ CHACHA20 = 0x1303
 MAX_HANDSHAKES = 64
 MAX_CRYPTO_BYTES = 1 << 16
 MIN_VALID_SHARE = 0.95
-"""Of the short headers that must unprotect to reserved bits of zero: others had another connection
-id.
+"""Share of the short headers whose reserved bits must be zero after unprotection. The others had
+another connection id.
 """
 
 
@@ -195,16 +196,12 @@ def _decrypted(packet: _Initial, original: bytes, *, from_server: bool) -> bytes
         for name, size in (("key", 16), ("iv", 12))
     )
     protection = expand_label(secret, hashes.SHA256, "quic hp", 16)
-    first, number, size = unprotected(packet.data, packet.number_at, protection, 0x1301) or (
-        0,
-        0,
-        0,
-    )
-    if not size:
+    header = unprotected(packet.data, packet.number_at, protection, 0x1301)
+    if header is None:
         return None
-    start = packet.number_at + size
-    head = bytes([first]) + packet.data[1 : packet.number_at] + number.to_bytes(size)
-    nonce = bytes(a ^ b for a, b in zip(iv, number.to_bytes(12), strict=True))
+    start, number = packet.number_at + header.size, header.number.to_bytes(header.size)
+    head = bytes([header.first]) + packet.data[1 : packet.number_at] + number
+    nonce = bytes(a ^ b for a, b in zip(iv, header.number.to_bytes(12), strict=True))
     try:
         return AESGCM(key).decrypt(nonce, packet.data[start:], head)
     except (InvalidTag, ValueError):
@@ -226,9 +223,16 @@ def expand_label(
     return HKDFExpand(algorithm(), size, info).derive(secret)
 
 
-def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> tuple[int, int, int] | None:
-    """Remove header protection (RFC 9001, section 5.4): return first byte, packet number, size of
-    the number.
+class Header(NamedTuple):
+    """A header without its protection; `size` of the packet number, bytes."""
+
+    first: int
+    number: int
+    size: int
+
+
+def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> Header | None:
+    """Remove header protection (RFC 9001, section 5.4).
 
     None if the packet was cut off before the end of its sample.
     """
@@ -244,7 +248,7 @@ def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> tuple[in
     number = bytes(
         a ^ b for a, b in zip(data[number_at : number_at + size], mask[1:], strict=False)
     )
-    return first, int.from_bytes(number), size
+    return Header(first, int.from_bytes(number), size)
 
 
 def _crypto_frames(plain: bytes) -> Iterator[tuple[int, bytes]]:
@@ -289,6 +293,14 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 # --- key phases -----------------------------------------------------------------------------------
 
 
+class HeaderKey(NamedTuple):
+    """Key and cipher suite of the header protection of packets with a connection id."""
+
+    connection_id: bytes
+    key: bytes
+    suite: int
+
+
 def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
     """Return the first application secrets of a key log (NSS format) by client random and whether
     of the server.
@@ -308,9 +320,8 @@ def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
 def key_phases(
     datagrams: Sequence[tuple[bool, bytes]], key_log: str
 ) -> dict[bool, set[int]] | None:
-    """Return the key phases of each side's short headers (of the server:
-
-    True), over all connections.
+    """Return the key phases of each side's short headers (of the server: True), over all
+    connections.
 
     None if that is unknown: the key log lacks a connection, or its headers cannot be read.
     """
@@ -333,22 +344,22 @@ def key_phases(
 
 def _key_of(
     one: Handshake, secrets: Mapping[tuple[bytes, bool], bytes], *, from_server: bool
-) -> tuple[bytes, bytes, int] | None:
-    """Return connection id, key of header protection and suite of the packets that a side sends."""
+) -> HeaderKey | None:
+    """Return the key of the packets that a side sends."""
     secret, suite = secrets.get((one.client_random, from_server)), one.suite
     if secret is None or suite is None or suite not in SUITES:
         return None
     algorithm, size = SUITES[suite]
     receiver_id = one.client_id if from_server else one.server_id
-    return receiver_id, expand_label(secret, algorithm, "quic hp", size), suite
+    return HeaderKey(receiver_id, expand_label(secret, algorithm, "quic hp", size), suite)
 
 
-def _phase(data: bytes, keys: Sequence[tuple[bytes, bytes, int]]) -> int | None:
+def _phase(data: bytes, keys: Sequence[HeaderKey]) -> int | None:
     """Return the key phase of a short header: its reserved bits must be zero (RFC 9000, section
     17.3.1).
     """
-    for own_id, key, suite in sorted(keys, key=lambda key: not data[1:].startswith(key[0])):
-        opened = unprotected(data, 1 + len(own_id), key, suite)
-        if opened is not None and not opened[0] & 0x18:
-            return opened[0] >> 2 & 1
+    for one in sorted(keys, key=lambda one: not data[1:].startswith(one.connection_id)):
+        opened = unprotected(data, 1 + len(one.connection_id), one.key, one.suite)
+        if opened is not None and not opened.first & 0x18:
+            return opened.first >> 2 & 1
     return None

@@ -12,9 +12,8 @@ from statistics import median
 from satlab.check.trace.pcap import FULL_DATAGRAM_BYTES, CapturedTransfer
 
 SMALL_WINDOW_PACKETS = 4
-"""A smaller initial window is a symptom:
-
-RFC 9002, section 7.2 recommends ten packets, RFC 2581 allowed two.
+"""A smaller initial window is a symptom: RFC 9002, section 7.2 recommends ten packets, RFC 2581
+allowed two.
 """
 CONSTANT_SPREAD = 0.3
 """Largest relative spread of the bytes per round trip for which a window is constant."""

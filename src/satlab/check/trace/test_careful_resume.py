@@ -91,7 +91,12 @@ def test_a_qlog_without_the_event_says_nothing(tmp_path: Path) -> None:
 
 
 def test_what_the_programs_report_is_kept(tmp_path: Path) -> None:
-    own: dict[str, Any] = {"jump_bytes": None, "lost_bytes": 0, "retreated": False, "phases": []}
+    own: careful_resume.Resumed = {
+        "jump_bytes": None,
+        "lost_bytes": 0,
+        "retreated": False,
+        "phases": [],
+    }
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "x.sqlog").write_bytes(sequence(with_phases(*JUMP)))
     sample = Sample("a", 1, "ok", "", (2.0,), careful_resume=own)

@@ -12,7 +12,8 @@ import pytest
 
 from satlab.check import case_link
 from satlab.check.backend import virtual_clock
-from satlab.check.suite import Case, Suite
+from satlab.check.conftest import small
+from satlab.check.suite import Case
 from satlab.check.trace import causes
 from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.common import paths
@@ -83,16 +84,7 @@ def test_a_planted_cause_is_named_for_each_kind_of_sender(
         "targets_s": [None],
         "timeout_s": 1000,
     } | case
-    plan = Suite.model_validate(
-        {
-            "schema": "satlab/suite/1",
-            "name": "planted",
-            "source": "here",
-            "link": {"rtt_ms": 650, "queue_bdp": 1},
-            "marks_mb": [4],
-            "cases": [fields],
-        }
-    )
+    plan = small(cases=[fields], marks_mb=[4])
     made: Case = plan.cases[0]
     request = virtual_clock.transfer(plan, made, 1, {}, {}) | changes | STACKS[sender]
     sample = virtual_clock.run(

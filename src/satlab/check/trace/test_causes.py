@@ -9,7 +9,8 @@ import pytest
 
 from satlab.check import case_link
 from satlab.check.backend import virtual_clock
-from satlab.check.suite import Case, Suite
+from satlab.check.conftest import small
+from satlab.check.suite import Case
 from satlab.check.trace import causes
 from satlab.check.trace.causes import SenderState, Span, TransferTrace
 
@@ -54,6 +55,7 @@ def causes_of(*states: SenderState) -> list[str]:
         ({"in_flight_bytes": 51_000}, "slow start"),
     ],
 )
+@pytest.mark.promise("P76")
 def test_each_rule_names_its_cause(changes: dict[str, Any], cause: str) -> None:
     state = replace(FULL, **changes)
     assert causes_of(state, state, state)[-1] == cause
@@ -182,16 +184,8 @@ def transferred(
     """Return the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in
     the request.
     """
-    rates = {"id": "planted", "forward_mbps": 20, "return_mbps": 2, "targets_s": [None]}
-    document = {
-        "schema": "satlab/suite/1",
-        "name": "planted",
-        "source": "here",
-        "link": {"rtt_ms": 650, "queue_bdp": 1},
-        "marks_mb": [4],
-        "cases": [rates | (case or {})],
-    }
-    plan = Suite.model_validate(document)
+    rates = {"id": "planted", "forward_mbps": 20, "targets_s": [None]}
+    plan = small(rates | (case or {}), marks_mb=[4])
     planted: Case = plan.cases[0]
     request = virtual_clock.transfer(plan, planted, 1, {}, {}) | changes
     sample = virtual_clock.run(
@@ -224,6 +218,7 @@ LEAN = {"stream_receive_window": 100_000}
         ({"direction": "upload", "return_mbps": 0.5}, {}, "link"),
     ],
 )
+@pytest.mark.promise("P76")
 def test_a_planted_cause_is_named(
     case: dict[str, Any], changes: dict[str, Any], cause: str, tmp_path: Path
 ) -> None:

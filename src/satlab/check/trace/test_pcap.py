@@ -264,6 +264,7 @@ def test_a_healthy_download_has_no_symptom() -> None:
     assert named(download(HEALTHY), client=1.0, server=1.0) == ()
 
 
+@pytest.mark.promise("P76")
 def test_a_constant_window_is_named_with_its_size() -> None:
     transfer = download([10, 20, 40, 80, 160, 320, 640, *[833] * 12])
     assert named(transfer) == ("constant window",)

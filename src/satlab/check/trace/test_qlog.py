@@ -129,6 +129,7 @@ def read(folder: Path, data: bytes, name: str = "x.sqlog", size: int = SIZE) -> 
 
 
 @pytest.mark.parametrize("program", ["ngtcp2", "quiche", "picoquic"])
+@pytest.mark.promise("P79")
 def test_the_forms_of_three_programs_are_read_alike(program: str, tmp_path: Path) -> None:
     if program == "picoquic":
         found = read(tmp_path, json.dumps(picoquic()).encode(), "x.qlog")
@@ -443,9 +444,8 @@ def joined(
     sample: Sample = INCOMPLETE,
     sides: tuple[str, ...] = BOTH,
 ) -> Sample:
-    """Join qlog files of both endpoints (None: no file) with packets;
-
-    `sides` are those whose qlog is read.
+    """Join qlog files of both endpoints (None: no file) with packets; `sides` are those whose qlog
+    is read.
     """
     for side, data in ((SERVER, server), (CLIENT, client)):
         (folder / side).mkdir(parents=True)
@@ -467,6 +467,7 @@ def test_a_server_s_qlog_has_losses_and_states_by_the_client_s_clock(tmp_path: P
     assert found.warnings == (UnusedSource("missing", "client", "no file"),)
 
 
+@pytest.mark.promise("P79")
 def test_the_first_byte_is_from_the_client_s_qlog_or_its_packets(tmp_path: Path) -> None:
     head = {"trace": {"vantage_point": {"type": "client"}}}
     got = {

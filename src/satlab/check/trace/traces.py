@@ -22,15 +22,12 @@ from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
 
 MIN_SAMPLES = 3
-"""Of the link's metrics, in a window over which its load is judged."""
+"""Samples of the link's metrics in the window that decides about its load."""
 Lines = Sequence[Mapping[str, Any]]
 
 
 def read(raw: Path, case: Case, sample: Sample, plan: LinkPlan) -> TransferTrace | None:
-    """Return the trace of a sample below `raw`;
-
-    None if its files do not have the sender's states.
-    """
+    """Return the trace of a sample below `raw`; None if its files do not have the sender's states."""
     payload, _ = _directions(case.direction == "download")
     trace = _read(raw, case.id, sample.seed, plan)
     return trace and replace(trace, is_lost_by_host=ledger.blames_host(sample.ledgers, payload))
@@ -158,7 +155,7 @@ def _end_s(receiver: Mapping[str, Any], later_s: float) -> float:
 
 @dataclass(frozen=True)
 class _Load:
-    """What a link had released at each of some times, bytes."""
+    """Bytes that a link had released at each time."""
 
     times: Sequence[float]
     released: Sequence[float]

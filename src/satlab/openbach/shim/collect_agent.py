@@ -186,9 +186,8 @@ def register_collect(
     log_facility: int = syslog.LOG_USER,
     new: bool = False,
 ) -> bool:
-    """Get ready to send;
-
-    False (with the reason on stderr) when the environment or the filter file is wrong.
+    """Get ready to send; False (with the reason on stderr) when the environment or the filter file
+    is wrong.
     """
 
     def connect_now() -> None:

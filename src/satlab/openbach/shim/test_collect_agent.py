@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
-import jsonschema
 import pytest
+from pydantic import TypeAdapter
 
 from satlab.common import paths
+from satlab.openbach.statistic import Statistic
 
 
 @pytest.fixture
@@ -41,9 +42,7 @@ def register(raw: Path, filter_file: str = "") -> bool:
 def records(raw: Path) -> list[dict[str, Any]]:
     path = raw / "stats.jsonl"
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    schema = json.loads((paths.SCHEMAS / "stats.schema.json").read_text())
-    for record in found:
-        jsonschema.validate(record, schema)
+    TypeAdapter(list[Statistic]).validate_python(found)
     return found
 
 

@@ -29,7 +29,7 @@ _SHORTER = "export one page load, without content"
 _REMOVE = "remove the entry"
 _MOST_OF_URL = 16_384
 _NO_REQUEST = ("blob", "ws", "wss")
-"""Schemes that browsers list although no object is fetched; and data, which may be long."""
+"""Schemes that browsers list although no object is fetched. The scheme data is checked before."""
 
 
 def read(file: Path) -> Found:
@@ -71,7 +71,7 @@ def read(file: Path) -> Found:
 
 
 class _RefusedError(Exception):
-    """What is wrong with an entry, and the remedy."""
+    """An entry is wrong."""
 
     def __init__(self, reason: str, remedy: str = _REMOVE) -> None:
         super().__init__(reason)
@@ -121,11 +121,9 @@ def _item(entry: object) -> tuple[str, Item]:
     request, response = _mapping(entry, "request"), _mapping(entry, "response")
     content = _mapping(response, "content", "response.content")
     url, name = _url(request.get("url"))
-    method, status, mime = (
-        request.get("method"),
-        response.get("status"),
-        content.get("mimeType", ""),
-    )
+    method = request.get("method")
+    status = response.get("status")
+    mime = content.get("mimeType", "")
     if not isinstance(method, str) or type(status) is not int or not isinstance(mime, str):
         raise _RefusedError(
             "method, status or MIME type is missing or of another type", "export it as HAR again"

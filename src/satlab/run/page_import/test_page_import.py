@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -84,6 +84,7 @@ def har_file(folder: Path, listed: Any) -> Path:
     return file
 
 
+@pytest.mark.promise("P44")
 def test_a_har_becomes_a_page_of_its_types_sizes_domains_and_order(tmp_path: Path) -> None:
     imported = writing.run(har_file(tmp_path, entries()), "example", INDEX, tmp_path)
     page = web_target.load("example", tmp_path)
@@ -295,9 +296,7 @@ PLACES = [
 ]
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(st.integers(1, 10), st.sampled_from(PLACES), ANYTHING), min_size=1, max_size=3

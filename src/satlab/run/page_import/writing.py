@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make a page of `web-targets/` of what was found in a source: a folder that is whole, or is not
-there.
-"""
+"""Make a page of `web-targets/` from a source: a complete folder, or none."""
 
 import contextlib
 import shutil
@@ -79,11 +77,9 @@ def _folder(targets: Path) -> Iterator[Path]:
 
 
 def _limits(found: Found, source: Path) -> list[Fault]:
-    """Return in what the page is too large."""
-    size, domains = (
-        sum(item.size_bytes for item in found.items),
-        len({item.domain for item in found.items}),
-    )
+    """Return each limit that the page exceeds."""
+    size = sum(item.size_bytes for item in found.items)
+    domains = len({item.domain for item in found.items})
     objects = len(found.items)
     measured = (
         (objects, MOST_OBJECTS, "objects"),

@@ -76,9 +76,8 @@ _NOT_NULL = {
 
 
 class RefusalError(Exception):
-    """The first fault:
-
-    OpenBACH's keys `error`, `offending_entry`; for some `offending_value`, `expected_type`.
+    """The first fault: OpenBACH's keys `error`, `offending_entry`; for some `offending_value`,
+    `expected_type`.
     """
 
     def __init__(self, error: str, entry: str, **more: Any) -> None:

@@ -9,9 +9,8 @@ from fastapi.responses import JSONResponse, Response
 
 
 class ApiError(Exception):
-    """An error with an HTTP status and a JSON body whose key `error` holds the message;
-
-    `details` are further keys.
+    """An error with an HTTP status and a JSON body whose key `error` holds the message; `details`
+    are further keys.
     """
 
     def __init__(self, status: int, error: str, **details: Any) -> None:
@@ -29,9 +28,8 @@ class ViewError(ApiError):
 
 
 def not_found(what: str, **names: Any) -> ApiError:
-    """Return the refusal of an unknown object;
-
-    `names` are OpenBACH's further keys, such as `job_name`.
+    """Return the refusal of an unknown object; `names` are OpenBACH's further keys, such as
+    `job_name`.
     """
     return ApiError(HTTPStatus.NOT_FOUND, f"The requested {what} is not in the database", **names)
 

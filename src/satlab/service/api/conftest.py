@@ -10,13 +10,12 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.service import pages
 from satlab.service.api import passwords
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.app import create_app
 from satlab.service.api.context import Context
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.app import create_app
 from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
 
 HOST = "localhost:8000"
@@ -96,7 +95,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def app(settings: Settings, helper: FakeHelper, clock: Clock) -> Iterator[FastAPI]:
     store = Store(settings.database)
-    made = create_app(store, helper, settings, clock, runs_queue=False, pages=pages.mount)
+    made = create_app(store, helper, settings, clock, runs_queue=False)
     for role in Role:
         made.state.context.accounts.put(User(role.name.lower(), role), PASSWORD)
     yield made

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of the server as one FastAPI dependency; and the JSON body of a request."""
+"""The parts of the server as one FastAPI dependency; the JSON body of a request and its parameters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from satlab.common.topology import Topology
 from satlab.service.api.account_store import Accounts
-from satlab.service.api.api_answers import ApiError
+from satlab.service.api.api_answers import ApiError, ViewError
 from satlab.service.api.catalog import Catalog
 from satlab.service.api.inventory import Inventory
 from satlab.service.api.logins import Logins
-from satlab.service.api.marks import Marks
+from satlab.service.api.metrics import Counters, RunningLink
 from satlab.service.api.queue import Helper, Queue
-from satlab.service.api.running_link import RunningLink
+from satlab.service.api.run_notes import RunNotes
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
 from satlab.service.api.strict_json import loads
-from satlab.service.api.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,11 @@ class Context:
     catalog: Catalog
     inventory: Inventory
     queue: Queue
-    marks: Marks
+    run_notes: RunNotes
     logins: Logins
     topology: Topology
     clock: Callable[[], float]
-    tally: Tally
+    counters: Counters
     running_link: RunningLink
     started: float
 
@@ -48,19 +47,19 @@ class Context:
 def make_context(
     settings: Settings, store: Store, helper: Helper, topology: Topology, clock: Callable[[], float]
 ) -> Context:
-    accounts, tally = Accounts(store, clock, settings.session_s), Tally()
+    accounts, counters = Accounts(store, clock, settings.session_s), Counters()
     return Context(
         settings=settings,
         store=store,
         accounts=accounts,
         catalog=Catalog(store, clock),
         inventory=Inventory(store, topology, settings.jobs, settings.further_jobs),
-        queue=Queue(store, helper, clock, settings.most_queued, tally),
-        marks=Marks(store),
-        logins=Logins(accounts, clock, tally),
+        queue=Queue(store, helper, clock, settings.most_queued, counters),
+        run_notes=RunNotes(store),
+        logins=Logins(accounts, clock, counters),
         topology=topology,
         clock=clock,
-        tally=tally,
+        counters=counters,
         running_link=RunningLink(),
         started=clock(),
     )
@@ -82,6 +81,25 @@ async def body_of(request: Request) -> dict[str, Any]:
         raise ApiError(
             HTTPStatus.BAD_REQUEST, "API error: data should be sent as JSON in the request body"
         )
+    return value
+
+
+_T = TypeVar("_T")
+
+
+def text_in(body: dict[str, Any], key: str) -> str:
+    """Return a text of a body. Raises ViewError: 400."""
+    value = body.get(key)
+    if not isinstance(value, str):
+        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
+    return value
+
+
+def list_in(body: dict[str, Any], key: str, kind: type[_T]) -> list[_T]:
+    """Return a list of a body, all of one type. Raises ViewError: 400."""
+    value = body.get(key)
+    if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
+        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
     return value
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics and stored files of instances, from the run folder;
-
-CSV with OpenBACH's columns, times in UTC.
+"""Statistics and stored files of instances, from the run folder; CSV with OpenBACH's columns, times
+in UTC.
 """
 
 import csv
@@ -33,20 +32,17 @@ MAX_COLUMNS = 1000
 _CHUNK = 1 << 16
 _MAX_MS = 253402300800000  # year 10000, the end of Python's dates
 _META = (
-    *(
-        "@agent_name",
-        "@job_instance_id",
-        "@job_instance_start_date",
-        "@job_instance_stop_date",
-        "@job_name",
-    ),
-    *(
-        "@owner_scenario_instance_id",
-        "@scenario_instance_id",
-        "@scenario_start_date",
-        "@scenario_stop_date",
-    ),
-    *("@stored_file", "@suffix"),
+    "@agent_name",
+    "@job_instance_id",
+    "@job_instance_start_date",
+    "@job_instance_stop_date",
+    "@job_name",
+    "@owner_scenario_instance_id",
+    "@scenario_instance_id",
+    "@scenario_start_date",
+    "@scenario_stop_date",
+    "@stored_file",
+    "@suffix",
 )
 
 
@@ -203,25 +199,22 @@ def folder_archive(context: Context, folder: Path) -> Iterator[bytes]:
     if size > most:
         what = f"The files of the run have {size} bytes, an archive has at most {most}"
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
-    return _archive(_opened(folder, files))
-
-
-def _opened(folder: Path, files: Iterable[Path]) -> Iterator[tuple[str, IO[bytes]]]:
-    for path in files:
-        with path.open("rb") as content:
-            yield f"{folder.name}/{path.relative_to(folder)}", content
+    return _archive(
+        (f"{folder.name}/{path.relative_to(folder)}", path.open("rb")) for path in files
+    )
 
 
 def _archive(members: Iterable[tuple[str, IO[bytes]]]) -> Iterator[bytes]:
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb") as outer:
         for name, content in members:
-            for piece in _tar_member(name, content):
-                outer.write(piece)
-                if buffer.tell():
-                    yield buffer.getvalue()
-                    buffer.seek(0)
-                    buffer.truncate()
+            with content:
+                for piece in _tar_member(name, content):
+                    outer.write(piece)
+                    if buffer.tell():
+                        yield buffer.getvalue()
+                        buffer.seek(0)
+                        buffer.truncate()
         outer.write(bytes(2 * tarfile.BLOCKSIZE))
     yield buffer.getvalue()
 

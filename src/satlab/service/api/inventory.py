@@ -133,9 +133,8 @@ class Inventory:
 
 @lru_cache(maxsize=256)
 def _load(folder: Path, modified_ns: int) -> Descriptor:
-    """Read a descriptor, one that is not shipped as a controller does;
-
-    `modified_ns`: changed files are read again.
+    """Read a descriptor, one that is not shipped as a controller does; `modified_ns`: changed files
+    are read again.
     """
     del modified_ns
     return descriptor.load_job(folder, is_upstream=not folder.is_relative_to(paths.JOBS))

@@ -25,7 +25,7 @@ from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.catalog import Document, Project
 from satlab.service.api.context import Context
 from satlab.service.api.queue import Instance, Kind, LaunchRequest, QueueFailedError, QueueFullError
-from satlab.service.helper.verbs import RunLink, ScenarioRequest
+from satlab.service.helper.verbs import RunLink, ScenarioRequest, faults_of
 
 _WRONG = "Arguments of an OpenbachFunction have the wrong type of values."
 
@@ -53,7 +53,15 @@ def scenario_instance(
             "constants": {**scenarios[name].get("constants", {}), **constants},
         }
     values = {key: str(value) for key, value in arguments.items()}
-    _check_arguments(project.name, scenarios[name], values)
+    for argument in values:
+        if argument not in scenarios[name].get("arguments", {}):
+            raise ApiError(
+                HTTPStatus.BAD_REQUEST,
+                "A value was provided for an Argument that is not defined for this Scenario.",
+                scenario_name=scenarios[name]["name"],
+                project_name=project.name,
+                argument_name=argument,
+            )
     documents = _with_sub_scenarios(scenarios, name)
     jobs = context.inventory.jobs()
     _check_values(scenarios[name], jobs, values)
@@ -76,7 +84,7 @@ def _for_terminals(document: Document, link: RunLink) -> tuple[Document, dict[st
 
     Raises ApiError: 400.
 
-    Written out before it is queued: its jobs have numbers of their own, which others must not get.
+    It is written out before it is queued, so that the numbers of its jobs are reserved.
     """
     try:
         topology = link.options().topology()
@@ -116,19 +124,6 @@ def job_instance(
         "endless": True,
     }
     return _queue(context, request, jobs, "", login, "job")
-
-
-def _check_arguments(project: str, document: Document, values: Mapping[str, str]) -> None:
-    names = document.get("arguments", {})
-    for name in values:
-        if name not in names:
-            raise ApiError(
-                HTTPStatus.BAD_REQUEST,
-                "A value was provided for an Argument that is not defined for this Scenario.",
-                scenario_name=document["name"],
-                project_name=project,
-                argument_name=name,
-            )
 
 
 def _check_values(
@@ -226,14 +221,17 @@ def _queue(
         request = ScenarioRequest.model_validate(
             {**fields, "first_scenario_id": 1, "first_job_id": 1}
         )
-        _check_size(request, context.settings.launch_bytes)
+        size, most = len(request.model_dump_json()), context.settings.launch_bytes
+        if size > most:
+            raise ConfigError(
+                f"the scenarios and arguments of a launch have at most {most} bytes, these have"
+                f" {size}"
+            )
         request.link.options().request()
         bound = _bind(request, jobs)
     except ValidationError as error:
-        places = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
-        ]
-        raise ApiError(HTTPStatus.BAD_REQUEST, "This cannot run", faults=places) from error
+        faults = faults_of(error)
+        raise ApiError(HTTPStatus.BAD_REQUEST, "This cannot run", faults=faults) from error
     except ConfigError as error:
         faults = [str(fault) for fault in error.faults]
         raise ApiError(
@@ -246,14 +244,6 @@ def _queue(
         raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, f"{error}: {error.hint}") from error
     except QueueFailedError as error:
         raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}: {error.hint}") from error
-
-
-def _check_size(request: ScenarioRequest, most: int) -> None:
-    size = len(request.model_dump_json())
-    if size > most:
-        raise ConfigError(
-            f"the scenarios and arguments of a launch have at most {most} bytes, these have {size}"
-        )
 
 
 def _bind(request: ScenarioRequest, jobs: Mapping[str, Descriptor]) -> BoundScenario:
@@ -269,9 +259,7 @@ def _bind(request: ScenarioRequest, jobs: Mapping[str, Descriptor]) -> BoundScen
                 path, jobs, request.entities, endless=request.endless, warnings=warnings
             )
             return scenario.bind(loaded, request.arguments)
-        except (
-            ConfigError
-        ) as error:  # without the temporary folder, which means nothing to the client
+        except ConfigError as error:  # the temporary folder means nothing to the client
             faults = [
                 Fault(*(text.replace(f"{folder}/", "") for text in astuple(fault)))
                 for fault in error.faults

@@ -5,55 +5,17 @@ for another.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from satlab.service.api.account_store import Accounts, User
 from satlab.service.api.api_answers import ViewError
+from satlab.service.api.limits import Throttle, peer_network
+from satlab.service.api.metrics import Counters
 from satlab.service.api.passwords import BusyError, Caller, Rank
-from satlab.service.api.peers import peer_network
-from satlab.service.api.tally import Tally
 
 KNOWN_S = 7 * 24 * 3600.0
 """How long a peer, and an account at it, is known after a log-in or a request with a session, s."""
 MAX_KNOWN = 10_000
-
-
-@dataclass
-class Throttle:
-    """At most `tries` per key within `window_s`.
-
-    Holds at most `keys` keys; the oldest are dropped. Not thread-safe.
-    """
-
-    tries: int = 5
-    window_s: float = 60.0
-    keys: int = 10_000
-    _tries: dict[str, list[float]] = field(default_factory=dict)
-
-    def wait_s(self, now: float, key: str) -> float:
-        """Return the time until the next try, s; 0 when it may be now."""
-        recent = [when for when in self._tries.get(key, ()) if now - when < self.window_s]
-        return recent[-self.tries] + self.window_s - now if len(recent) >= self.tries else 0.0
-
-    def count(self, now: float, key: str) -> None:
-        """Count a try."""
-        self._tries[key] = [*self._tries.pop(key, ())[-self.tries :], now]
-        for other in [k for k, times in self._tries.items() if now - times[-1] >= self.window_s]:
-            del self._tries[other]
-        while len(self._tries) > self.keys:
-            del self._tries[next(iter(self._tries))]
-
-    def withdraw(self, when: float, key: str) -> None:
-        """Withdraw the try that was counted at `when`."""
-        times = self._tries.get(key, [])
-        if when in times:
-            times.remove(when)
-            if not times:
-                del self._tries[key]
-
-    def forget(self, key: str) -> None:
-        self._tries.pop(key, None)
 
 
 class Logins:
@@ -65,13 +27,9 @@ class Logins:
     request with a session, and their passwords go first.
     """
 
-    def __init__(self, accounts: Accounts, clock: Callable[[], float], tally: Tally) -> None:
-        self._accounts, self._clock, self._tally, self._lock = (
-            accounts,
-            clock,
-            tally,
-            threading.Lock(),
-        )
+    def __init__(self, accounts: Accounts, clock: Callable[[], float], counters: Counters) -> None:
+        self._accounts, self._clock, self._counters = accounts, clock, counters
+        self._lock = threading.Lock()
         self._by_account, self._by_peer, self._requests = Throttle(), Throttle(tries=20), Throttle()
         self._known: dict[str, float] = {}
 
@@ -91,7 +49,7 @@ class Logins:
                 keys.append((self._by_peer, peer))
             wait_s = max(throttle.wait_s(now, key) for throttle, key in keys)
             if wait_s:
-                self._tally.add("logins_refused", "limited")
+                self._counters.add("logins_refused", "limited")
                 raise ViewError(
                     HTTPStatus.TOO_MANY_REQUESTS, f"Too many wrong logins, wait {wait_s:.0f} s"
                 )
@@ -100,7 +58,7 @@ class Logins:
         try:
             user = self._accounts.check(login, password, caller)
         except BusyError as error:
-            self._tally.add("logins_refused", "busy")
+            self._counters.add("logins_refused", "busy")
             with self._lock:
                 for throttle, key in keys:
                     throttle.withdraw(now, key)
@@ -108,7 +66,7 @@ class Logins:
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{error}, {error.hint}".capitalize()
             ) from error
         if user is None:
-            self._tally.add("logins_refused", "wrong")
+            self._counters.add("logins_refused", "wrong")
             raise ViewError(HTTPStatus.UNAUTHORIZED, "Wrong Credentials")
         with self._lock:
             self._by_account.forget(account)

@@ -13,6 +13,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from sqlite3 import Row
@@ -21,8 +22,8 @@ from typing import Any, Literal, Protocol
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.run.run_id import new_run_id
+from satlab.service.api.metrics import Counters
 from satlab.service.api.store import Store, dumps
-from satlab.service.api.tally import Tally
 from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
 
 POLL_S = 0.2
@@ -122,15 +123,11 @@ class Queue:
         helper: Helper,
         clock: Callable[[], float],
         most_queued: int,
-        tally: Tally | None = None,
+        counters: Counters | None = None,
     ) -> None:
-        self._store, self._helper, self._clock, self._most_queued = (
-            store,
-            helper,
-            clock,
-            most_queued,
-        )
-        self._tally, self._failure = tally or Tally(), ""
+        self._store, self._helper, self._clock = store, helper, clock
+        self._most_queued = most_queued
+        self._counters, self._failure = counters or Counters(), ""
         self._began: float | None = None
 
     def launch(self, launch: LaunchRequest) -> Instance:
@@ -160,25 +157,21 @@ class Queue:
                 "INSERT INTO instances (id, subs, first_job, jobs, kind, project, scenario, user,"
                 " request, status, launched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(
-                        number,
-                        launch.subs,
-                        first_job,
-                        launch.jobs,
-                        launch.kind,
-                        launch.project,
-                        request.scenario,
-                    ),
-                    *(
-                        launch.user,
-                        request.model_dump_json(),
-                        ScenarioStatus.SCHEDULING,
-                        self._clock(),
-                    ),
+                    number,
+                    launch.subs,
+                    first_job,
+                    launch.jobs,
+                    launch.kind,
+                    launch.project,
+                    request.scenario,
+                    launch.user,
+                    request.model_dump_json(),
+                    ScenarioStatus.SCHEDULING,
+                    self._clock(),
                 ),
             )
             launched = self._get(number)
-        self._tally.add("runs_launched")
+        self._counters.add("runs_launched")
         return launched
 
     def stop(self, number: int) -> None:
@@ -194,7 +187,7 @@ class Queue:
                 f"UPDATE instances SET stop_asked = 1 {where}",  # noqa: S608
                 (number, ScenarioStatus.RUNNING),
             )
-        self._tally.add("runs", OUTCOMES[ScenarioStatus.STOPPED], stopped)
+        self._counters.add("runs", OUTCOMES[ScenarioStatus.STOPPED], stopped)
 
     def remove(self, number: int) -> bool:
         """Remove an instance that has ended; return False if it has not."""
@@ -245,7 +238,7 @@ class Queue:
         ]
 
     def recover(self) -> None:
-        """Mark the instances that ran under the last server as ended.
+        """RunNote the instances that ran under the last server as ended.
 
         The helper has removed their labs.
         """
@@ -330,7 +323,7 @@ class Queue:
             self._store.write(
                 change, ScenarioStatus.FINISHED_KO, instance.fault, self._clock(), instance.id
             )
-            self._tally.add("runs", OUTCOMES[ScenarioStatus.FINISHED_KO])
+            self._counters.add("runs", OUTCOMES[ScenarioStatus.FINISHED_KO])
         return None
 
     def _update(self, instance: Instance) -> bool:
@@ -372,9 +365,9 @@ class Queue:
         sql = "UPDATE instances SET status = ?, reason = ?, stopped = ?, progress = ? WHERE id = ?"
         text = None if progress is None else dumps(_settled(progress))
         self._store.write(sql, status, reason, self._clock(), text, instance.id)
-        self._tally.add("runs", OUTCOMES[status])
+        self._counters.add("runs", OUTCOMES[status])
         if self._began is not None:  # not of a run that an earlier server started
-            self._tally.add("run_seconds", OUTCOMES[status], self._clock() - self._began)
+            self._counters.add("run_seconds", OUTCOMES[status], self._clock() - self._began)
             self._began = None
 
     def _get(self, number: int) -> Instance:
@@ -424,12 +417,11 @@ def _settled(progress: Progress) -> Progress:
             return [settle(entry) for entry in value]
         if not isinstance(value, dict):
             return value
-        return {key: settle(entry) for key, entry in value.items()} | _end_of(value)
-
-    def _end_of(value: dict[str, Any]) -> dict[str, str]:
-        if value.get("status") != "Running":
-            return {}
-        return {"status": JobStatus.UNKNOWN if "entity" in value else ScenarioStatus.STOPPED}
+        settled = {key: settle(entry) for key, entry in value.items()}
+        if value.get("status") == "Running":
+            is_job = "entity" in value
+            settled["status"] = JobStatus.UNKNOWN if is_job else ScenarioStatus.STOPPED
+        return settled
 
     settled: Progress = settle(progress)
     return settled
@@ -456,3 +448,45 @@ def _empty_request(row: Row) -> ScenarioRequest:
         first_scenario_id=row["id"],
         first_job_id=row["first_job"],
     )
+
+
+STABLE_S = 60.0
+"""Time after which the back-off starts again at `POLL_S`, s."""
+_LOG = logging.getLogger("satlab.service.api")
+
+
+class QueueThread:
+    """Runs the queue; calls `on_helper_gone` when the root helper does not answer, since nothing
+    can run without it.
+    """
+
+    def __init__(self, queue: Queue, on_helper_gone: Callable[[], None]) -> None:
+        self._queue, self._on_helper_gone = queue, on_helper_gone
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._supervise, name="queue", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _supervise(self) -> None:
+        pause_s = POLL_S
+        while not self._stop.is_set():
+            started = time.monotonic()
+            try:
+                self._queue.run_until(self._stop)
+            except HelperError as error:
+                _LOG.error("%s", error)
+                self._on_helper_gone()
+                return
+            except BaseException as error:  # noqa: BLE001 - without this thread nothing runs, whatever ended it
+                self._queue.fail(error)
+                pause_s = (
+                    POLL_S
+                    if time.monotonic() - started > STABLE_S
+                    else min(2 * pause_s, MAX_PAUSE_S)
+                )
+                self._stop.wait(pause_s)

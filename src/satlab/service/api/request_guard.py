@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of every request before its route (ASGI):
-
-Host, Origin, content type, size, time; and headers of answers.
+"""Checks of every request before its route (ASGI): Host, Origin, content type, size, time; and
+headers of answers.
 """
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
@@ -13,17 +11,14 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 
+from satlab.service.api.limits import SESSION, LimitedBody, Message, Receive, RequestRefusedError
+from satlab.service.api.metrics import Counters
 from satlab.service.api.settings import Settings
-from satlab.service.api.tally import Tally
 
-Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-SESSION = "has_session"
-"""Key of the ASGI state: whether the request has shown a valid session."""
 COOKIE = "sessionid"
 PAGES = "/ui"
 """Prefix of the web pages, which accept forms; every other path is of the API, which accepts JSON.
@@ -41,12 +36,6 @@ HEADERS = {
 """Headers of answers; a route may set others."""
 
 
-class _RefusedError(Exception):
-    def __init__(self, status: HTTPStatus, error: str) -> None:
-        super().__init__(error)
-        self.status = status
-
-
 class RequestGuard:
     """Wraps the application, and counts its answers.
 
@@ -60,10 +49,15 @@ class RequestGuard:
         self,
         app: Application,
         settings: Settings,
-        tally: Tally,
+        counters: Counters,
         is_session: Callable[[str, str], bool],
     ) -> None:
-        self._app, self._settings, self._tally, self._is_session = app, settings, tally, is_session
+        self._app, self._settings, self._counters, self._is_session = (
+            app,
+            settings,
+            counters,
+            is_session,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,7 +69,7 @@ class RequestGuard:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
-                self._tally.add("requests", f"{message['status'] // 100}xx")
+                self._counters.add("requests", f"{message['status'] // 100}xx")
                 present = {name.lower() for name, _ in message["headers"]}
                 extra = [
                     (n.encode(), v.encode())
@@ -87,32 +81,30 @@ class RequestGuard:
 
         try:
             headers = _headers(scope)
-            token, client = (
-                cookie_parser(headers.get("cookie", "")).get(COOKIE, ""),
-                scope.get("client"),
-            )
+            token = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+            client = scope.get("client")
             known = bool(token) and await run_in_threadpool(
                 self._is_session, token, client[0] if client else ""
             )
             scope.setdefault("state", {})[SESSION] = known
             most = self._check(scope, headers, known=known)
             rate = None if known else self._settings.stranger_rate
-            limited = Limited(
+            limited = LimitedBody(
                 receive, most, self._settings.body_s if known else self._settings.stranger_s, rate
             )
             await self._app(scope, limited, send_safely)
-        except _RefusedError as refused:
+        except RequestRefusedError as refused:
             if not answered:
                 await _answer(send_safely, refused)
         except Exception:
             if not answered:  # Starlette answers with 500 outside of this
-                self._tally.add("requests", "5xx")
+                self._counters.add("requests", "5xx")
             raise
 
     def _check(self, scope: Scope, headers: dict[str, str], *, known: bool) -> int:
         """Check the headers of a request; return the largest size of its body, bytes."""
         if headers.get("host", "").lower() not in self._settings.hosts | self._settings.allowed:
-            raise _RefusedError(
+            raise RequestRefusedError(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "This server has another name: the header Host is not one of its own",
             )
@@ -122,7 +114,7 @@ class RequestGuard:
             self._check_origin(headers, is_json=kind == "application/json")
             is_page = scope["path"] == PAGES or scope["path"].startswith(f"{PAGES}/")
             if kind != "application/json" and not is_page and not uploads:
-                raise _RefusedError(
+                raise RequestRefusedError(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                     "The content type of a request must be application/json",
                 )
@@ -130,7 +122,7 @@ class RequestGuard:
         most = most if known else self._settings.stranger_bytes
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > most:
-            raise _RefusedError(
+            raise RequestRefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {most} bytes"
             )
         return most
@@ -150,44 +142,11 @@ class RequestGuard:
             "none",
         )
         if foreign or (origin is None and not is_json):
-            raise _RefusedError(
+            raise RequestRefusedError(
                 HTTPStatus.FORBIDDEN,
                 "Only this server's own pages may send this request (the header Origin is missing,"
                 " or of another site)",
             )
-
-
-class Limited:
-    """Reads a body of at most `most` bytes within `seconds`, whatever the header content-length
-    says.
-
-    With a `rate`, bytes per s, the time for what has come so far is added: the whole has `seconds +
-    most / rate`.
-    """
-
-    def __init__(
-        self, receive: Receive, most: int, seconds: float, rate: float | None = None
-    ) -> None:
-        self._receive, self._left, self._rate = receive, most, rate
-        self._end: float | None = asyncio.get_running_loop().time() + seconds
-
-    async def __call__(self) -> Message:
-        try:
-            async with asyncio.timeout_at(self._end):
-                message = await self._receive()
-        except TimeoutError:
-            raise _RefusedError(
-                HTTPStatus.REQUEST_TIMEOUT, "The body of the request takes too long"
-            ) from None
-        size = len(message.get("body", b""))
-        if not message.get("more_body"):
-            self._end = None  # later messages report that the client has gone
-        elif self._end is not None and self._rate is not None:
-            self._end += size / self._rate
-        self._left -= size
-        if self._left < 0:
-            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too large")
-        return message
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -199,12 +158,12 @@ def _headers(scope: Scope) -> dict[str, str]:
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1").lower()
         if name in headers and name in ("host", "origin", "content-type", "content-length"):
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} is repeated")
+            raise RequestRefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} is repeated")
         headers[name] = value.decode("latin-1")
     return headers
 
 
-async def _answer(send: Send, refused: _RefusedError) -> None:
+async def _answer(send: Send, refused: RequestRefusedError) -> None:
     body = json.dumps({"error": str(refused)}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": int(refused.status), "headers": headers})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings of the API process, and what the supervisor passes to it."""
+"""Settings of the API process, and the plan that the supervisor passes to it."""
 
 from dataclasses import dataclass
 from pathlib import Path

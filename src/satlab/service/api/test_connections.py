@@ -13,9 +13,8 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.server import ServerState
 
-from satlab.service.api import connections
-from satlab.service.api.connections import LimitedProtocol
-from satlab.service.api.request_guard import SESSION, Limited, Message
+from satlab.service.api import limits
+from satlab.service.api.limits import SESSION, LimitedBody, LimitedProtocol, Message
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
@@ -105,18 +104,16 @@ def server() -> Iterator[Server]:
 
 
 def test_t22_a_hundred_slow_bodies_keep_nobody_out(server: Server) -> None:
-    slow = [
-        server.post(f"198.51.100.{number % 2}") for number in range(2 * connections.MAX_PER_PEER)
-    ]
+    slow = [server.post(f"198.51.100.{number % 2}") for number in range(2 * limits.MAX_PER_PEER)]
     new = server.post("192.0.2.1", body=b"0123456789")
     assert server.is_open(new) and new.app is server.config.loaded_app
-    assert sum(map(server.is_open, slow)) <= connections.MAX_STRANGERS
+    assert sum(map(server.is_open, slow)) <= limits.MAX_STRANGERS
 
 
 def test_t22_the_slowest_stranger_of_the_largest_peer_makes_room(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_STRANGERS", 4)
+    monkeypatch.setattr(limits, "MAX_STRANGERS", 4)
     single = server.post("192.0.2.1")
     complete = server.post("198.51.100.1", body=b"0123456789")
     quick = server.post("198.51.100.1")
@@ -135,8 +132,8 @@ def test_t22_the_slowest_stranger_of_the_largest_peer_makes_room(
 def test_t22_sessions_keep_their_connections_and_a_share_of_all(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 6)
-    monkeypatch.setattr(connections, "MAX_STRANGERS", 3)
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 6)
+    monkeypatch.setattr(limits, "MAX_STRANGERS", 3)
     streams = [server.post("192.0.2.1", session=True) for _ in range(2)]
     for number in range(20):
         server.post(f"198.51.100.{number}")
@@ -149,14 +146,14 @@ def test_t22_sessions_keep_their_connections_and_a_share_of_all(
 
 
 def test_t22_loopback_is_one_peer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_PER_PEER", 2)
+    monkeypatch.setattr(limits, "MAX_PER_PEER", 2)
     local = [server.post(address) for address in ("127.0.0.1", "127.0.0.2", "::1", "127.9.9.9")]
     assert sum(map(server.is_open, local)) == 2
 
 
 @pytest.mark.parametrize(
     ("session", "seconds"),
-    [(False, connections.STRANGER_PAUSE_S), (True, connections.SESSION_PAUSE_S)],
+    [(False, limits.STRANGER_PAUSE_S), (True, limits.SESSION_PAUSE_S)],
 )
 def test_t22_an_answer_must_be_read(server: Server, session: bool, seconds: float) -> None:
     reader = server.post("192.0.2.1", body=b"0123456789", session=session)
@@ -199,7 +196,7 @@ def test_t22_a_body_has_a_deadline_and_a_minimum_rate(
     loop = SteppedLoop()
 
     async def read() -> None:
-        limited = Limited(arrivals(*chunks), 100_000, 5.0, rate)
+        limited = LimitedBody(arrivals(*chunks), 100_000, 5.0, rate)
         while True:
             await limited()
 

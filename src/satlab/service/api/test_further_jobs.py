@@ -16,15 +16,14 @@ from starlette.testclient import TestClient
 from satlab.common.errors import ConfigError
 from satlab.openbach.fixtures.executor_shapes import SCENARIOS
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
-from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
-from satlab.service import pages
-from satlab.service.api import supervisor
+from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
+from satlab.service import supervisor
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper, client_of
-from satlab.service.api.listen import ServeRequest
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store
+from satlab.service.app import create_app
+from satlab.service.listen import ServeRequest
 
 
 @pytest.fixture
@@ -37,9 +36,7 @@ def further(tmp_path: Path) -> Path:
 @pytest.fixture
 def admin(tmp_path: Path, further: Path) -> TestClient:
     settings = Settings(tmp_path / "state", frozenset({HOST}), further_jobs=further)
-    app: FastAPI = create_app(
-        Store(settings.database), FakeHelper(), settings, runs_queue=False, pages=pages.mount
-    )
+    app: FastAPI = create_app(Store(settings.database), FakeHelper(), settings, runs_queue=False)
     app.state.context.accounts.put(User("admin", Role.ADMIN), PASSWORD)
     return client_of(app, "admin")
 

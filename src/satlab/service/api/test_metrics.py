@@ -13,11 +13,12 @@ from starlette.testclient import TestClient
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.link import prometheus
-from satlab.service.api import listen, request_guard
-from satlab.service.api.app import create_app
+from satlab.service import listen
+from satlab.service.api import request_guard
 from satlab.service.api.conftest import HOST, Clock, FakeHelper
 from satlab.service.api.context import Context
 from satlab.service.api.settings import Settings
+from satlab.service.app import create_app
 
 TOKEN = "0123456789abcdef" * 2
 DASHBOARD = paths.ROOT / "docs" / "dashboards" / "grafana-prometheus.json"
@@ -63,6 +64,7 @@ def metrics_of(context: Context) -> Path:
     return context.settings.runs / str(running.run_id) / "raw" / "link.jsonl"
 
 
+@pytest.mark.promise("P63")
 def test_p366_runs_are_counted_by_outcome_with_their_time(
     runner: TestClient, context: Context, helper: FakeHelper, clock: Clock
 ) -> None:
@@ -111,6 +113,7 @@ def test_p366_an_exception_is_an_answer_with_500(viewer: TestClient, context: Co
     assert value(text, 'satlab_serve_requests_total{code="5xx"}') == 1
 
 
+@pytest.mark.promise("P63")
 def test_p367_counts_of_the_running_lab_only_grow(runner: TestClient, context: Context) -> None:
     runner.post(LAUNCH, json={"arguments": {"count": "3"}})
     assert "satlab_link" not in runner.get("/metrics").text

@@ -155,7 +155,7 @@ SHIPPED = ("/project/satlab/", "/project/satlab/entity/client/", "/project/satla
 
 
 @pytest.mark.parametrize("path", SHIPPED)
-def test_t71_what_is_shipped_is_removed_by_administrators_alone_and_comes_back(
+def test_t66_what_is_shipped_is_removed_by_administrators_alone_and_comes_back(
     runner: TestClient, admin: TestClient, context: Context, path: str
 ) -> None:
     refused(runner.request("DELETE", path, json={}), 403)
@@ -166,7 +166,7 @@ def test_t71_what_is_shipped_is_removed_by_administrators_alone_and_comes_back(
     assert runner.get(path).status_code == 200
 
 
-def test_t71_a_project_is_removed_and_given_to_others_by_its_owners_alone(
+def test_t66_a_project_is_removed_and_given_to_others_by_its_owners_alone(
     runner: TestClient, admin: TestClient
 ) -> None:
     bodies: tuple[dict[str, list[str]], ...] = ({"owners": ["runner"]}, {"entity": []})
@@ -432,6 +432,7 @@ def rows(client: TestClient) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(answer.text)))
 
 
+@pytest.mark.promise("P53")
 def test_csv_has_openbach_s_columns(ended: Path, viewer: TestClient) -> None:
     assert "time" not in rows(viewer)[0]  # no statistic: a row per job
     write(ended, stat(1, rtt_ms=580.0), stat(1, loss=0))

@@ -12,13 +12,12 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
-from satlab.service import pages
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper
 from satlab.service.api.context import Context
-from satlab.service.api.logins import Throttle
+from satlab.service.api.limits import Throttle
 from satlab.service.api.settings import Settings
+from satlab.service.app import create_app
 
 CREDENTIALS = {"login": "admin", "password": PASSWORD}
 
@@ -35,7 +34,7 @@ def test_t01_a_proxy_before_the_service_is_called_by_the_names_that_were_allowed
     context: Context, settings: Settings
 ) -> None:
     allowed = replace(settings, allowed=frozenset({"lab.example:8080"}))
-    app = create_app(context.store, FakeHelper(), allowed, runs_queue=False, pages=pages.mount)
+    app = create_app(context.store, FakeHelper(), allowed, runs_queue=False)
     client = TestClient(app, base_url=f"http://{HOST}")
     assert client.get("/version/", headers={"host": "lab.example:8080"}).status_code == 200
     assert client.get("/version/", headers={"host": "lab.example"}).status_code == 421

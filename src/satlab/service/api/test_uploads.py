@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
 from satlab.service.api import uploads
-from satlab.service.api.app import create_app
 from satlab.service.api.conftest import HOST, FakeHelper
 from satlab.service.api.context import Context
+from satlab.service.app import create_app
 from tests.archives import archive, descriptor
 
 DESCRIPTOR = descriptor(
@@ -77,11 +77,11 @@ def test_t04_hostile_archives_write_nothing(tmp_path: Path, content: bytes) -> N
 
 
 def test_t30_headers_of_an_archive_are_limited_before_they_are_read(tmp_path: Path) -> None:
-    before = time.monotonic()
+    before = time.process_time()
     for content in (pax(1, 20 << 20), pax(20_000, 10), pax(400, 60_000)):
         with pytest.raises(ConfigError, match=r"too many or too large headers|more than"):
             uploads.unpack(io.BytesIO(content), tmp_path / "extra", lambda _: None)
-    assert time.monotonic() - before < 10
+    assert time.process_time() - before < 10
 
 
 def send(
@@ -150,7 +150,7 @@ def test_t21_a_refused_upload_leaves_the_earlier_version(
     assert admin.get("/job/extra/").json()["general"]["description"] == "More"
 
 
-def test_t70_a_date_of_a_job_is_text(admin: TestClient) -> None:
+def test_t65_a_date_of_a_job_is_text(admin: TestClient) -> None:
     dated = DESCRIPTOR.replace(b"'1.0'", b"2001-13-45")
     assert send(admin, "extra", archive({**GOOD, "files/extra.yml": dated})) == 200
     assert admin.get("/job/extra/").json()["general"]["job_version"] == "2001-13-45"

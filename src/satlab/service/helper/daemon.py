@@ -146,7 +146,7 @@ class Helper:
         )
 
     def _progress(self, run_id: str) -> dict[str, Any] | None:
-        """Return the progress document of a run, None if there is none that can be sent."""
+        """Return the progress document of a run; None if it is missing or too large."""
         try:
             with self._file(run_id).open("rb") as file:
                 data = file.read(MAX_PROGRESS + 1)

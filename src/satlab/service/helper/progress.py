@@ -1,15 +1,89 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Progress of a run as a JSON document (schemas/run-progress.schema.json), replaced at each change."""
+"""Progress of a run as a JSON document, replaced at each change."""
 
 import json
 import threading
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from satlab.common.files import write_atomically
-from satlab.openbach.engine import FunctionInstance, FunctionStatus, JobInstance, ScenarioInstance
+from satlab.openbach.engine import (
+    FunctionInstance,
+    FunctionStatus,
+    JobInstance,
+    JobStatus,
+    ScenarioInstance,
+    ScenarioStatus,
+)
+from satlab.run.lab_activity import Activity
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Job(TypedDict):
+    """A job instance."""
+
+    id: int
+    job: str
+    entity: str
+    arguments: list[str]
+    status: JobStatus
+    reason: str
+    start_unix_s: float | None
+    stop_unix_s: float | None
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Function(TypedDict):
+    """A function of a scenario, and what it started."""
+
+    id: int
+    label: str
+    status: FunctionStatus
+    reason: str
+    launch_unix_s: float | None
+    job: Job | None
+    scenario: "Scenario | None"
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Scenario(TypedDict):
+    """A scenario instance."""
+
+    id: int
+    owner_id: int
+    scenario: str
+    arguments: dict[str, str]
+    status: ScenarioStatus
+    reason: str
+    start_unix_s: float | None
+    stop_unix_s: float | None
+    functions: list[Function]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Progress(TypedDict):
+    """How far a run of satlab serve is; replaced whole whenever it changes.
+
+    Times in s since the epoch.
+    """
+
+    schema: Literal["satlab/run-progress/1"]
+    run_id: str
+    phase: Literal["preparing", "calibration", "scenario", "ended"]
+    exit_status: Annotated[
+        int | None, Field(description="of the run, see errors.ExitStatus; null while it lasts")
+    ]
+    reason: str
+    instance: Scenario | None
+    activity: Annotated[
+        Activity | None, Field(description="null before the scenario runs and after")
+    ]
 
 
 class ProgressFile:
@@ -21,7 +95,7 @@ class ProgressFile:
     def __init__(self, path: Path, run_id: str, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock
         self._seen: dict[Hashable, float] = {}
-        self._document: dict[str, Any] = {
+        self._document: Progress = {
             "schema": "satlab/run-progress/1",
             "run_id": run_id,
             "phase": "preparing",
@@ -35,8 +109,8 @@ class ProgressFile:
 
     def update(self, **changes: Any) -> None:
         with self._lock:
-            self._document |= changes
-            text = json.dumps(self._document)
+            self._document |= changes  # type: ignore[typeddict-item]
+            text = json.dumps(self._document, default=asdict)
             if text != self._written:
                 write_atomically(self._path, text)
                 self._path.chmod(0o644)
@@ -46,7 +120,7 @@ class ProgressFile:
         """Write the state of the scenario instance after a step of the engine."""
         self.update(phase="scenario", instance=self._scenario(instance))
 
-    def _scenario(self, instance: ScenarioInstance) -> dict[str, Any]:
+    def _scenario(self, instance: ScenarioInstance) -> Scenario:
         key = ("scenario", instance.id)
         attempts = (*instance.retried, *instance.functions.values())
         return {
@@ -61,7 +135,7 @@ class ProgressFile:
             "functions": [self._function(instance, attempt) for attempt in attempts],
         }
 
-    def _function(self, instance: ScenarioInstance, attempt: FunctionInstance) -> dict[str, Any]:
+    def _function(self, instance: ScenarioInstance, attempt: FunctionInstance) -> Function:
         began = attempt.status is not FunctionStatus.SCHEDULED
         key = ("function", instance.id, attempt.function.id, attempt.attempts)
         has_started = attempt.job is not None or attempt.scenario is not None or not attempt.pending
@@ -75,7 +149,7 @@ class ProgressFile:
             "scenario": None if attempt.scenario is None else self._scenario(attempt.scenario),
         }
 
-    def _job(self, job: JobInstance) -> dict[str, Any]:
+    def _job(self, job: JobInstance) -> Job:
         key = ("job", job.id)
         return {
             "id": job.id,

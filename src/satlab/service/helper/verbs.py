@@ -7,6 +7,7 @@ command, no program.
 """
 
 import socket
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -92,7 +93,13 @@ class StatusRequest(_Model):
     run_id: Name
 
 
-Request = Annotated[StartRequest | StopRequest | StatusRequest, Field(discriminator="verb")]
+Request = Annotated[
+    StartRequest | StopRequest | StatusRequest,
+    Field(
+        discriminator="verb",
+        description="Request to the root helper of satlab serve, one JSON line",
+    ),
+]
 REQUEST: TypeAdapter[StartRequest | StopRequest | StatusRequest] = TypeAdapter(Request)
 
 
@@ -114,15 +121,18 @@ class Response(_Model):
     status: RunStatus | None = None
 
 
+def faults_of(error: ValidationError) -> list[str]:
+    """Return each fault with its place."""
+    faults = error.errors(include_input=False)
+    return [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults]
+
+
 def read_request(line: bytes) -> StartRequest | StopRequest | StatusRequest:
     """Read a request. Raises RefusedError with every fault."""
     try:
         return REQUEST.validate_json(line)
     except ValidationError as error:
-        places = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
-        ]
-        raise RefusedError(f"invalid request: {'; '.join(places)[:1000]}") from error
+        raise RefusedError(f"invalid request: {'; '.join(faults_of(error))[:1000]}") from error
     except RecursionError as error:
         raise RefusedError("the request is nested too deeply") from error
 
@@ -136,3 +146,56 @@ def read_line(connection: socket.socket) -> bytes | None:
         if not chunk or len(data) > MAX_REQUEST:
             return None
     return bytes(data)
+
+
+ANSWER_S = 30.0
+"""Longest pause of the helper, s: it removes what a killed run has left before it answers."""
+
+
+class HelperClient:
+    """Each method raises RefusedError with the helper's reason, or HelperError if it does not
+    answer.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def start(self, run_id: str, request: ScenarioRequest) -> None:
+        self._send(StartRequest(run_id=run_id, order=request))
+
+    def stop(self, run_id: str) -> None:
+        self._send(StopRequest(run_id=run_id))
+
+    def status(self, run_id: str) -> RunStatus:
+        answer = self._send(StatusRequest(run_id=run_id))
+        if answer.status is None:
+            raise HelperError("the root helper's answer lacks the status")
+        return answer.status
+
+    def _send(self, request: StartRequest | StopRequest | StatusRequest) -> Response:
+        data = request.model_dump_json().encode() + b"\n"
+        if len(data) > MAX_REQUEST:
+            raise RefusedError(
+                f"the request has {len(data)} bytes, the root helper accepts {MAX_REQUEST}"
+            )
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(ANSWER_S)
+                connection.connect(str(self._path))
+                connection.sendall(data)
+                line = read_line(connection)
+        except OSError as error:
+            raise HelperError(
+                f"the root helper does not answer: {error}", "start satlab serve again"
+            ) from error
+        if line is None:
+            raise HelperError(
+                "the root helper has closed the connection", "start satlab serve again"
+            )
+        try:
+            answer = Response.model_validate_json(line)
+        except ValidationError as error:
+            raise HelperError("the root helper's answer is invalid") from error
+        if answer.error:
+            raise RefusedError(answer.error)
+        return answer

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One run of the root helper, as a process:
-
-`python -m satlab.service.helper.worker STATE RUN-ID PARENT-PID`.
+"""One run of the root helper, as a process: `python -m satlab.service.helper.worker STATE RUN-ID
+PARENT-PID`.
 
 Stdin holds the request as JSON. SIGTERM stops the run. The exit status is that of `satlab run`.
 """
@@ -18,10 +17,10 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.processes import stop_on_signal
 from satlab.openbach.engine import FirstIds, ScenarioInstance
-from satlab.run import influx, run
+from satlab.run import influx, scenario_run
 from satlab.run.lab_activity import Sampling
-from satlab.run.run import JOBS_VARIABLE, PRIVILEGES_VARIABLE, PreparedRun
 from satlab.run.run_folder import RunResult
+from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE, PreparedRun
 from satlab.service.helper import uploaded_jobs
 from satlab.service.helper.progress import ProgressFile
 from satlab.service.helper.verbs import ScenarioRequest
@@ -40,7 +39,7 @@ def run_request(
                 place = folder / f"{name}.json"
                 place.touch(mode=0o600)
                 place.write_text(json.dumps(document), encoding="utf-8")
-            prepared = run.prepare(_run_request(request, run_id, state, folder))
+            prepared = scenario_run.prepare(_run_request(request, run_id, state, folder))
             progress.update(phase="calibration")
             outcome = _execute(prepared, run_id, progress, stop)
         status, reason = outcome.status, outcome.reason
@@ -59,24 +58,26 @@ def _execute(
     prepared: PreparedRun, run_id: str, progress: ProgressFile, stop: threading.Event
 ) -> RunResult:
     """Execute the run; while its scenario runs, the progress has what its nodes do."""
-    with Sampling(run.lab_id(run_id), lambda found: progress.update(activity=found)) as sampling:
+    with Sampling(
+        scenario_run.lab_id(run_id), lambda found: progress.update(activity=found)
+    ) as sampling:
 
         def watch(instance: ScenarioInstance) -> None:
             progress.watch(instance)
             sampling.begin()
 
-        return run.execute(prepared, ProgressLog(), stop, watch)
+        return scenario_run.execute(prepared, ProgressLog(), stop, watch)
 
 
 def _run_request(
     request: ScenarioRequest, run_id: str, state: Path, folder: Path
-) -> run.RunRequest:
+) -> scenario_run.RunRequest:
     options = request.link.options()
     if not (paths.PROFILES / options.profile).is_dir():
         raise ConfigError(f"there is no profile {options.profile}")
     uploaded = folder / "jobs"
     uploaded_jobs.copy(state / "api" / "jobs", uploaded)
-    return run.RunRequest(
+    return scenario_run.RunRequest(
         scenario=folder / f"{request.scenario}.json",
         link=options,
         settings=request.arguments,

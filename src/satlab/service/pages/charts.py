@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
+from satlab.report.page import Points
+
 WIDTH, HEIGHT = 640.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 8.0, 10.0, 28.0
 """Size of the view box, and margins of the plot in it."""
@@ -13,8 +15,6 @@ LIMIT = 0
 """Number of the colour of a limit."""
 MIN_TOP = 1e-9
 """Smallest maximum that scales the y axis; below it the axis ends at 1."""
-
-Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)

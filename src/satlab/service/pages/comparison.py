@@ -10,7 +10,8 @@ from functools import lru_cache
 
 from collect import pages
 from satlab.common.statistics import MIN_RUNS, interval_of_two, median, median_difference
-from satlab.report.rows import PAGE_METRICS, PROTOCOLS, Row
+from satlab.report.measurements import PAGE_METRICS, PROTOCOLS, SummaryRecord
+from satlab.report.page import Cell, Table, all_but
 
 _METRICS = {
     "goodput_bps": ("Goodput", "Mbit/s", 1e-6),
@@ -47,7 +48,7 @@ class Compared:
     key: str
     name: str
     settings: tuple[tuple[str, str], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SummaryRecord, ...]
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def figures(runs: Sequence[Compared], found: Sequence[Group]) -> list[Figure]:
     return [_figure(name, tables, found) for name in listed]
 
 
-def _values(rows: Sequence[Row]) -> dict[tuple[str, str], list[float]]:
+def _values(rows: Sequence[SummaryRecord]) -> dict[tuple[str, str], list[float]]:
     """Return samples by (metric, labels); a censored one is infinite, a failed one is left out."""
     values: dict[tuple[str, str], list[float]] = {}
     for row in rows:
@@ -165,7 +166,7 @@ def _values(rows: Sequence[Row]) -> dict[tuple[str, str], list[float]]:
     return values
 
 
-def _labels(row: Row) -> str:
+def _labels(row: SummaryRecord) -> str:
     texts = [
         PROTOCOLS.get(row.labels[name], row.labels[name])
         for name in _LABELS
@@ -234,6 +235,26 @@ def _delta(group: Group, samples: tuple[float, ...], base: tuple[float, ...]) ->
     return Delta(
         group, _number(middle), count, difference, f"{_signed(low)} to {_signed(high)}", state
     )
+
+
+def differences(runs: Sequence[Compared], found: Sequence[Group]) -> Table | None:
+    """Return the figures of all groups as a table, bold where they differ; None without any."""
+    rows = [
+        (
+            f"{figure.title} ({figure.unit})" if figure.unit else figure.title,
+            line.group.name,
+            Cell(line.median, is_strong=True, small=line.percentiles),
+            line.samples,
+            line.difference,
+            Cell(line.interval, is_strong=bool(line.state)),
+        )
+        for figure in figures(runs, found)
+        for line in figure.lines
+    ]
+    head = ("Figure", "Runs", "Median", "Samples", "Difference", "95 % interval")
+    caption = "Medians, and their differences from the first line of each figure"
+    table = Table(head, rows, numbers=all_but(head, 2), caption=caption, cards=True, keys=2)
+    return table if rows else None
 
 
 @lru_cache(maxsize=2000)

@@ -45,10 +45,11 @@ def save(
     with it.
     """
     text = filled.get("document", "")
-    stored, fault, status = _store(project, name, user, text, context)
-    if stored:
-        return _to(project, stored)
-    return render(request, "edit.html", status, project=project, name=name, text=text, fault=fault)
+    try:
+        return _store(project, name, user, text, context)
+    except ApiError as error:
+        values = {"project": project, "name": name, "text": text, "fault": pages.words_of(error)}
+        return render(request, "edit.html", error.status, **values)
 
 
 async def file_of(request: Request, context: RequestContext) -> bytes:
@@ -78,41 +79,26 @@ def upload(
     data: Annotated[bytes, Depends(file_of)],
 ) -> Response:
     """Store the scenario of a file as a new one, or show what is wrong with it."""
-    if len(data) > context.settings.body_bytes:
-        stored, fault, status = (
-            "",
-            f"it has more than {context.settings.body_bytes} bytes",
-            HTTPStatus.BAD_REQUEST,
-        )
-    else:
-        stored, fault, status = _store(project, "", user, data, context)
-    return (
-        _to(project, stored)
-        if stored
-        else render(request, "upload.html", status, project=project, fault=fault)
-    )
+    most = context.settings.body_bytes
+    try:
+        if len(data) > most:
+            raise ApiError(HTTPStatus.BAD_REQUEST, f"it has more than {most} bytes")
+        return _store(project, "", user, data, context)
+    except ApiError as error:
+        fault = pages.words_of(error)
+        return render(request, "upload.html", error.status, project=project, fault=fault)
 
 
-def _store(
-    project: str, name: str, user: User, text: str | bytes, context: Context
-) -> tuple[str, str, HTTPStatus]:
-    """Store a scenario as a version of `name`, or as a new one; return its name, or '', what is
-    wrong and a status.
-    """
+def _store(project: str, name: str, user: User, text: str | bytes, context: Context) -> Response:
+    """Store a scenario as a version of `name`, or as a new one, and show it. Raises ApiError."""
     try:
         document = strict_json.loads(text)
         if not isinstance(document, dict):
             raise ValueError("a scenario is an object")
-        if name and document.get("name") == name:
-            scenarios.change(project, name, user, document, context)
-        else:
-            scenarios.create(project, user, document, context)
     except ValueError as error:
-        return "", f"it is not JSON: {error}", HTTPStatus.BAD_REQUEST
-    except ApiError as error:
-        return "", pages.words_of(error), HTTPStatus(error.status)
-    return str(document["name"]), "", HTTPStatus.OK
-
-
-def _to(project: str, name: str) -> Response:
-    return see(f"/scenarios/{quote(project, safe='')}/{quote(name, safe='')}")
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"it is not JSON: {error}") from error
+    if name and document.get("name") == name:
+        scenarios.change(project, name, user, document, context)
+    else:
+        scenarios.create(project, user, document, context)
+    return see(f"/scenarios/{quote(project, safe='')}/{quote(str(document['name']), safe='')}")

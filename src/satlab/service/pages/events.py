@@ -17,9 +17,7 @@ MAX_LISTENERS = 50
 """Largest number of streams, a quarter of the connections; further pages poll."""
 
 Content = Callable[[], tuple[str, bool] | None]
-"""Returns the current part of the page, and whether it is final;
-
-None if it may no longer be shown.
+"""Returns the current part of the page, and whether it is final; None if it may no longer be shown.
 """
 
 

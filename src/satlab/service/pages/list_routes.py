@@ -16,7 +16,6 @@ import collect
 from satlab.common.errors import ConfigError, HostError
 from satlab.report.export import export as export_records
 from satlab.report.html import render as render_report
-from satlab.report.view import BULK_COLUMNS
 from satlab.run import reading
 from satlab.service.api import access, export
 from satlab.service.api.access import Runner
@@ -86,7 +85,7 @@ def listed(
 def pin(user: Runner, context: RequestContext, filled: Filled) -> Response:
     """Pin an instance to the top of the list."""
     try:
-        context.marks.pin(_instance_of(context, user, filled))
+        context.run_notes.pin(_instance_of(context, user, filled))
     except ConfigError as error:
         raise ApiError(HTTPStatus.CONFLICT, str(error)) from error
     return _back(filled)
@@ -95,7 +94,7 @@ def pin(user: Runner, context: RequestContext, filled: Filled) -> Response:
 @router.post("/runs/unpin")
 def unpin(user: Runner, context: RequestContext, filled: Filled) -> Response:
     """Unpin an instance."""
-    context.marks.unpin(_instance_of(context, user, filled))
+    context.run_notes.unpin(_instance_of(context, user, filled))
     return _back(filled)
 
 
@@ -117,7 +116,7 @@ def set_note(number: int, user: Runner, context: RequestContext, filled: Filled)
     """Set the note of an instance."""
     instance = access.scenario_instance(context, user, number)
     try:
-        context.marks.set_note(instance.id, filled.get("note", ""))
+        context.run_notes.set_note(instance.id, filled.get("note", ""))
     except ConfigError as error:
         raise ApiError(HTTPStatus.BAD_REQUEST, str(error)) from error
     return see(f"/runs/{instance.id}")
@@ -129,7 +128,7 @@ def ask_to_remove(request: Request, number: int, user: Runner, context: RequestC
     instance = access.scenario_instance(context, user, number)
     if not instance.ended:
         raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
-    return render(request, "remove.html", instance=instance, mark=context.marks.of(instance.id))
+    return render(request, "remove.html", instance=instance, note=context.run_notes.of(instance.id))
 
 
 @router.post("/runs/{number}/remove")
@@ -154,7 +153,7 @@ def other(request: Request, run_id: str, user: Viewer, context: RequestContext) 
     has_report = run.folder is not None and (run.folder / "report" / "index.html").is_file()
     logs = run_logs.logs(run_logs.files(context, run.folder, None))
     values: dict[str, object] = {"view": view, "has_report": has_report, "logs": logs}
-    return render(request, "folder.html", run=run, bulk_columns=BULK_COLUMNS, **values)
+    return render(request, "folder.html", run=run, **values)
 
 
 @router.get("/folders/{run_id}/logs/{name}")
@@ -246,7 +245,9 @@ def _by_key(context: Context, user: User, key: str) -> Listed:
     if not (key.isascii() and key.isdecimal() and len(key) < 20):
         return _other(context, user, key)
     instance = access.scenario_instance(context, user, int(key))
-    return run_list.of_instance(context, instance, context.marks.of(instance.id), context.clock())
+    return run_list.of_instance(
+        context, instance, context.run_notes.of(instance.id), context.clock()
+    )
 
 
 @router.get("/compare")
@@ -256,7 +257,7 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
     """
     chosen = _chosen(context, user, run or [])
     view = run_pages.results([folder for _, folder in chosen], "compared")
-    values: dict[str, object] = {"groups": (), "compared": [], "charts": ()}
+    values: dict[str, object] = {"differences": None, "charts": ()}
     if view is not None:
         compared = [
             comparison.Compared(
@@ -269,15 +270,8 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
         ]
         groups = comparison.groups(compared)
         charts = live_view.overlaid(_curves(request, chosen, groups))
-        values = {
-            "groups": groups,
-            "compared": comparison.figures(compared, groups),
-            "charts": charts,
-        }
-    values |= {
-        "query": urlencode([("run", found.key) for found, _ in chosen]),
-        "bulk_columns": BULK_COLUMNS,
-    }
+        values = {"differences": comparison.differences(compared, groups), "charts": charts}
+    values["query"] = urlencode([("run", found.key) for found, _ in chosen])
     return render(request, "compare.html", runs=[found for found, _ in chosen], view=view, **values)
 
 
@@ -301,7 +295,7 @@ def _curves(
     colours = {key: (group.number - 1) % 6 + 1 for group in groups for key in group.keys}
     found = []
     for run, folder in chosen:
-        curves = request.app.state.watcher.curves(folder)
+        curves = request.app.state.link_curves.curves(folder)
         start_s = live_view.scenario_start_s(curves, run.instance) if run.instance else None
         if start_s is None:
             start_s = jobs_start_s(run, folder, curves)
@@ -329,4 +323,4 @@ def compared_report(user: Viewer, context: RequestContext, run: Keys = None) -> 
     view = run_pages.results([folder for _, folder in chosen], title)
     if view is None:
         raise not_found("report")
-    return pages.report(render_report(view))
+    return pages.report(render_report(view.page()))

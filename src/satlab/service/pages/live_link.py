@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of an active run:
-
-`raw/link.jsonl` is read as it grows, into a limited number of time bins.
+"""The link of an active run: `raw/link.jsonl` is read as it grows, into a limited number of time
+bins.
 """
 
 import copy
@@ -30,9 +29,8 @@ Points = list[tuple[float, float]]
 
 @dataclass
 class Counts:
-    """What a direction did in a time:
-
-    IP bytes out, largest queue in bytes, packets in, lost, dropped.
+    """What a direction did in a time: IP bytes out, largest queue in bytes, packets in, lost,
+    dropped.
 
     `modcod_id`, `es_n0_db`, `threshold_db`: at its end; None where the direction has none.
     """
@@ -153,11 +151,9 @@ class Curves:
         return sorted(self._bins.items(), key=lambda pair: pair[0])[:-1]
 
     def _halve(self) -> None:
-        old, self._bins, self.width_s = (
-            sorted(self._bins.items(), key=lambda pair: pair[0]),
-            {},
-            2 * self.width_s,
-        )
+        old = sorted(self._bins.items(), key=lambda pair: pair[0])
+        self._bins = {}
+        self.width_s = 2 * self.width_s
         for number, each in old:
             self._put(number // 2, each)
 
@@ -168,7 +164,7 @@ class _Followed:
     curves: Curves = field(default_factory=Curves)
 
 
-class Watcher:
+class LinkCurves:
     """Follows the metrics of the runs that are viewed; each call reads only new lines."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 DIRECTIONS = ("forward", "return")
 MOST_LINES = 320
@@ -25,7 +25,14 @@ COLUMNS = (
 )
 TEXT_COLUMNS = 3
 
-_Key = tuple[int, int, int, str]
+
+class _Key(NamedTuple):
+    """A line: number of the direction, terminal (0: all), place and name of the FIFO ('': all)."""
+
+    direction: int
+    terminal: int
+    place: int
+    fifo: str
 
 
 @dataclass
@@ -59,12 +66,17 @@ class Queues:
         """Return a line each, as in `COLUMNS`; none where there is one terminal and one FIFO in
         each direction.
         """
-        if all(terminal == 0 and not fifo for _, terminal, _, fifo in self._lines):
+        if all(key.terminal == 0 and not key.fifo for key in self._lines):
             return []
         ordered = sorted(self._lines.items(), key=lambda pair: pair[0])
         return [
-            (DIRECTIONS[direction], str(terminal or "all"), fifo or "all", *_cells(line))
-            for (direction, terminal, _, fifo), line in ordered
+            (
+                DIRECTIONS[key.direction],
+                str(key.terminal or "all"),
+                key.fifo or "all",
+                *_cells(line),
+            )
+            for key, line in ordered
         ]
 
     def _each(self, sample: dict[str, Any]) -> Iterator[tuple[_Key, dict[str, Any]]]:
@@ -73,9 +85,10 @@ class Queues:
             if figures is None:
                 continue
             for terminal, own in enumerate((figures, *figures.get("terminals", ()))):
-                yield (number, terminal, 0, ""), own
+                yield _Key(number, terminal, 0, ""), own
                 for fifo in own.get("fifos", ()):
-                    yield (number, terminal, self._place(fifo["fifo"]), fifo["fifo"]), fifo
+                    name = fifo["fifo"]
+                    yield _Key(number, terminal, self._place(name), name), fifo
 
     def _place(self, name: str) -> int:
         """Return when the name was first seen: samples have FIFOs in the order of their priority."""

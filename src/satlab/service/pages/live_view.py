@@ -258,9 +258,8 @@ def _span(seconds: float) -> str:
 
 
 def host_pressure(path: Path = PRESSURE) -> float | None:
-    """Return the share of the last 10 s in which some task waited for a core, %;
-
-    None where the kernel says nothing.
+    """Return the share of the last 10 s in which some task waited for a core, %; None where the
+    kernel says nothing.
     """
     try:
         first = path.read_text().splitlines()[0]

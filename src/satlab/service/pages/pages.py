@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from satlab.common import escape
+from satlab.report.html import environment
 from satlab.service.api.access import user_of
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.api_answers import ApiError
@@ -50,12 +50,12 @@ class Page(APIRoute):
             try:
                 return await handler(request)
             except LoginNeededError:
-                return _to_login(request)
+                path = request.url.path
+                back = "" if path == f"{PAGES}/" else f"?{urlencode({'back': path})}"
+                return see(f"/login{back}")
             except ApiError as error:
                 message = error.body.get("error") or error.body.get("msg") or ""
-                if (
-                    error.status == HTTPStatus.NOT_FOUND
-                ):  # OpenBACH's words name tables of its database
+                if error.status == HTTPStatus.NOT_FOUND:  # OpenBACH's words name tables
                     message = (
                         "There is no such page, scenario, run or report. It may have been removed."
                     )
@@ -133,11 +133,6 @@ def viewer(request: Request) -> User:
     return user
 
 
-def _to_login(request: Request) -> Response:
-    back = "" if request.url.path == f"{PAGES}/" else "?" + urlencode({"back": request.url.path})
-    return see(f"/login{back}")
-
-
 def _when(unix_s: float | None) -> str:
     return (
         ""
@@ -155,32 +150,21 @@ def _span(seconds: float | None) -> str:
 
 def _amount(size: int) -> str:
     """Write a number of bytes with its unit."""
-    return (
-        f"{size} bytes"
-        if size < 1000
-        else f"{size / 1e3:.1f} kB"
-        if size < 1_000_000
-        else f"{size / 1e6:.1f} MB"
-    )
+    if size < 1000:
+        return f"{size} bytes"
+    return f"{size / 1e3:.1f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=escape.html,
-    )
-    environment.filters |= {
+    made = environment(FOLDER / "templates")
+    made.filters |= {
         "when": _when,
         "span": _span,
         "segment": lambda text: quote(text, safe=""),
         "amount": _amount,
     }
-    environment.globals["ui"] = PAGES
-    return environment
+    made.globals["ui"] = PAGES
+    return made
 
 
 _TEMPLATES = _environment()

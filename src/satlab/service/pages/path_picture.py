@@ -24,7 +24,6 @@ HOPS = (PATH, FORWARD, RETURN, TERRESTRIAL)
 
 MOST_WINDOWS = 2
 """Flows whose window is in the picture, as far as the box of the path has lines for them:
-
 MOST_LINES.
 """
 MOST_LINES = 4

@@ -15,14 +15,14 @@ from pathlib import Path
 import polars as pl
 
 import collect
-from satlab.report import rows as read
-from satlab.report.rows import Row
+from satlab.report import measurements as read
+from satlab.report.measurements import SummaryRecord
 from satlab.service.api import access
 from satlab.service.api.account_store import User
 from satlab.service.api.context import Context
 from satlab.service.api.initial_content import PROJECT
-from satlab.service.api.marks import Mark
 from satlab.service.api.queue import Instance
+from satlab.service.api.run_notes import RunNote
 from satlab.service.pages import run_pages
 
 MOST_OTHERS = 500
@@ -59,7 +59,7 @@ class Listed:
     launched: float
     elapsed: float | None
     folder: Path | None
-    mark: Mark = field(default_factory=Mark)
+    note: RunNote = field(default_factory=RunNote)
     instance: Instance | None = None
 
     @property
@@ -74,7 +74,7 @@ class Listed:
             self.number,
             self.status,
             self.user,
-            self.mark.note,
+            self.note.text,
             run_id,
             *values,
         )
@@ -83,16 +83,16 @@ class Listed:
 
 def all_runs(context: Context, user: User) -> list[Listed]:
     """Return the runs that an account may see: pinned ones first, then the newest."""
-    marks, now = context.marks.all(), context.clock()
+    notes, now = context.run_notes.all(), context.clock()
     found = [
-        of_instance(context, instance, marks.get(instance.id, Mark()), now)
+        of_instance(context, instance, notes.get(instance.id, RunNote()), now)
         for instance in context.queue.instances()
         if access.may_see(context, user, instance)
     ]
     found += [
         run for folder in other_folders(context, user) if (run := of_folder(folder)) is not None
     ]
-    return sorted(found, key=lambda run: (not run.mark.pinned, -run.launched))
+    return sorted(found, key=lambda run: (not run.note.pinned, -run.launched))
 
 
 def matching(runs: Sequence[Listed], text: str, status: str) -> list[Listed]:
@@ -105,7 +105,7 @@ def matching(runs: Sequence[Listed], text: str, status: str) -> list[Listed]:
     ]
 
 
-def of_instance(context: Context, instance: Instance, mark: Mark, now: float) -> Listed:
+def of_instance(context: Context, instance: Instance, note: RunNote, now: float) -> Listed:
     """Return the line of an instance."""
     link = instance.request.link
     folder = run_pages.folder_of(context, instance)
@@ -125,7 +125,7 @@ def of_instance(context: Context, instance: Instance, mark: Mark, now: float) ->
         launched=instance.launched,
         elapsed=(instance.stopped or now) - instance.launched,
         folder=folder if instance.ended else None,
-        mark=mark,
+        note=note,
         instance=instance,
     )
 
@@ -160,7 +160,7 @@ def other_folders(context: Context, user: User) -> list[Path]:
 
 
 def other_folder(context: Context, user: User, run_id: str) -> Path | None:
-    """Return the folder of a run of the command line, None if there is none that the account may
+    """Return the folder of a run of the command line; None if there is none or the account may not
     see.
     """
     return next((folder for folder in other_folders(context, user) if folder.name == run_id), None)
@@ -252,7 +252,7 @@ def _figures(table: Path) -> tuple[str, ...]:
     return key_figures(rows)
 
 
-def _quality(row: Row) -> str:
+def _quality(row: SummaryRecord) -> str:
     """Return the text of a record that is an answer by itself; '' of others."""
     if row.value is None or row.labels.get("stat", "median") != "median":
         return ""
@@ -263,7 +263,7 @@ def _quality(row: Row) -> str:
     return f"video {row.value / 1e6:.3g} Mbit/s" if row.metric == "video_bitrate_bps" else ""
 
 
-def key_figures(rows: Sequence[Row]) -> tuple[str, ...]:
+def key_figures(rows: Sequence[SummaryRecord]) -> tuple[str, ...]:
     """Return the answers of a run: goodput, Page Load Time, quality of speech and video, RTT, and
     its calibration.
     """

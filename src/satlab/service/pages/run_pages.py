@@ -10,8 +10,9 @@ from typing import Any
 import collect
 from satlab.common.errors import HostError
 from satlab.openbach.engine import ScenarioStatus
-from satlab.report import view
-from satlab.report.view import View
+from satlab.report import reported_run
+from satlab.report.reported_run import ReportedRun
+from satlab.report.run_report import RunReport
 from satlab.run import reading
 from satlab.service.api import access
 from satlab.service.api.account_store import User
@@ -112,10 +113,10 @@ def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Functio
 # --- results --------------------------------------------------------------------------------------
 
 
-def results(folders: Sequence[Path], title: str) -> View | None:
+def results(folders: Sequence[Path], title: str) -> RunReport | None:
     """Read the results of runs as the report shows them; None if one of the folders has none."""
     try:
-        return View(
+        return RunReport(
             title,
             [_read(folder, (folder / "manifest.json").stat().st_mtime_ns) for folder in folders],
         )
@@ -124,7 +125,7 @@ def results(folders: Sequence[Path], title: str) -> View | None:
 
 
 @lru_cache(maxsize=32)
-def _read(folder: Path, written_ns: int) -> view.ReportRun:
+def _read(folder: Path, written_ns: int) -> ReportedRun:
     """Read a run folder; `written_ns` makes a changed folder a new cache entry."""
     del written_ns
-    return view.read_run(folder, reading.without_writing(folder))
+    return reported_run.read_run(folder, reading.without_writing(folder))

@@ -18,6 +18,7 @@ def ping(context: Context) -> dict[str, Any]:
     return dict(context.catalog.scenarios("satlab")["ping"])
 
 
+@pytest.mark.promise("P59")
 def test_p352_a_changed_scenario_is_stored_as_a_new_version(
     runner: TestClient, context: Context
 ) -> None:

@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from satlab.service.api.conftest import HOST
-from satlab.service.pages.api_process import _Server
 from satlab.service.pages.events import Listeners
+from satlab.service.process import _Server
 from tests.polling import until
 
 GRACE_S = 60
@@ -42,7 +42,7 @@ def server(app: FastAPI, listeners: Listeners) -> Iterator[tuple[_Server, int, t
 
 
 def listen(port: int, path: str, cookie: str) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request("GET", path, headers={"host": HOST, "cookie": cookie})
     answer = connection.getresponse()
     assert answer.status == 200
@@ -58,10 +58,8 @@ def test_listeners_leave_and_the_server_ends_at_once(
     launched = runner.post(
         where, json={"arguments": {"count": "3"}, "link": {"profile": "leo"}}
     ).json()
-    path, cookie = (
-        f"/ui/runs/{launched['scenario_instance_id']}/events",
-        f"sessionid={runner.cookies['sessionid']}",
-    )
+    path = f"/ui/runs/{launched['scenario_instance_id']}/events"
+    cookie = f"sessionid={runner.cookies['sessionid']}"
     first, second = (listen(port, path, cookie) for _ in range(2))
     assert listeners.count == 2
     first.close()

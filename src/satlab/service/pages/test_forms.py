@@ -30,6 +30,7 @@ def filled(made: Form, **changes: str) -> dict[str, str]:
     return given | {key.replace("__", "."): value for key, value in changes.items()}
 
 
+@pytest.mark.promise("P59")
 def test_kind_unit_and_choices_come_from_the_jobs() -> None:
     bulk, page = form("bulk_tcp"), form("page_load")
     duration = field_of(bulk, "argument.duration")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from satlab.service.pages.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, chart
 from satlab.service.pages.events import event
-from satlab.service.pages.live_link import LINK, MAX_BINS, MAX_RUNS, Curves, Watcher
+from satlab.service.pages.live_link import LINK, MAX_BINS, MAX_RUNS, Curves, LinkCurves
 
 
 def sample(second: float, forward: int = 0, back: int = 0, queue: int = 0) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_bins_stay_few_and_no_byte_is_lost(samples: list[tuple[float, int]]) -> 
 
 
 def test_a_growing_file_is_read_once(tmp_path: Path) -> None:
-    watcher, path = Watcher(), tmp_path / LINK
+    watcher, path = LinkCurves(), tmp_path / LINK
     assert watcher.curves(tmp_path).start_unix_s is None
     path.parent.mkdir()
     path.write_text(json.dumps(sample(0, 100)) + "\n" + json.dumps(sample(0.6, 100))[:10])

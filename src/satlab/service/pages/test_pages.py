@@ -339,7 +339,7 @@ def test_what_moves_is_pushed_up_to_the_end(
     assert instance is not None
     assert instance.run_id is not None
     app.state.listeners.period_s = 0.01
-    curves: Callable[[Path], Curves] = app.state.watcher.curves
+    curves: Callable[[Path], Curves] = app.state.link_curves.curves
 
     def end_meanwhile(folder: Path) -> Curves:
         clock.now += 1
@@ -350,7 +350,7 @@ def test_what_moves_is_pushed_up_to_the_end(
 
     began = clock.now
     (context.settings.runs / instance.run_id).mkdir(parents=True)
-    app.state.watcher.curves = end_meanwhile
+    app.state.link_curves.curves = end_meanwhile
     answer = runner.get(f"/ui/runs/{number}/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-store"

@@ -56,6 +56,7 @@ def box_of(figures: Figures, hop: str) -> Box:
     return wide
 
 
+@pytest.mark.promise("P61")
 def test_a_hop_shows_rate_queue_loss_delay_and_modcod() -> None:
     curves = curves_of(
         out_bytes=122_000,

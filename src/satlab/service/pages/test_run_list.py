@@ -21,12 +21,12 @@ from starlette.testclient import TestClient
 
 import collect
 from collect.fixtures import example_run
-from satlab.report.rows import Row
-from satlab.service.api import marks, queue
+from satlab.report.measurements import SummaryRecord
+from satlab.service.api import queue, run_notes
 from satlab.service.api.catalog import Project
 from satlab.service.api.conftest import FakeHelper
 from satlab.service.api.context import Context
-from satlab.service.api.marks import Mark
+from satlab.service.api.run_notes import RunNote
 from satlab.service.pages import comparison, run_list
 from satlab.service.pages.comparison import Compared
 from satlab.service.pages.run_list import KeyFigures, Listed
@@ -58,7 +58,7 @@ def listed(number: int, note: str = "", **arguments: str) -> Listed:
         1.0,
         None,
     )
-    return Listed(str(number), f"/runs/{number}", "ping", f"#{number}", *values, mark=Mark(note))
+    return Listed(str(number), f"/runs/{number}", "ping", f"#{number}", *values, note=RunNote(note))
 
 
 WORDS = st.lists(
@@ -75,6 +75,7 @@ def test_a_filter_shows_what_has_every_word(words: list[str]) -> None:
     assert run_list.matching(runs, "", "Stopped") == []
 
 
+@pytest.mark.promise("P62")
 def test_the_list_is_filtered_and_shows_values(runner: TestClient) -> None:
     first = launch(runner, **{"link.loss": "0.01"})
     second = launch(runner, **{"argument.count": "77"})
@@ -119,7 +120,7 @@ def test_a_removed_run_is_gone_with_its_note(runner: TestClient, context: Contex
     assert context.queue.find(number) is not None, "to ask removes nothing"
     assert post(runner, f"/runs/{number}/remove").headers["location"] == "/ui/runs"
     assert runner.get(f"/ui/runs/{number}").status_code == 404
-    assert context.marks.all() == {}
+    assert context.run_notes.all() == {}
 
 
 def test_t01_marks_and_removal_need_the_role_and_the_own_page(
@@ -143,7 +144,7 @@ def test_t01_marks_and_removal_need_the_role_and_the_own_page(
     assert viewer.get(f"/ui/runs/{number}/remove").status_code == 403
     page = viewer.get("/ui/runs").text
     assert ">Pin<" not in page
-    assert context.marks.all() == {}
+    assert context.run_notes.all() == {}
     assert context.queue.find(number) is not None
 
 
@@ -157,7 +158,7 @@ def test_t15_notes_and_pins_are_bounded(
 ) -> None:
     numbers = [launch(runner) for _ in range(3)]
     assert post(runner, f"/runs/{numbers[0]}/note", note="x" * 501).status_code == 400
-    monkeypatch.setattr(marks, "MAX_PINNED", 2)
+    monkeypatch.setattr(run_notes, "MAX_PINNED", 2)
     codes = [
         post(runner, "/runs/pin", run=str(number)).status_code for number in (*numbers, numbers[0])
     ]
@@ -278,14 +279,16 @@ def test_t15_an_archive_of_a_folder_is_bounded(
 # --- comparison -----------------------------------------------------------------------------------
 
 
-def goodput(value: float | None, status: str = "ok") -> Row:
+def goodput(value: float | None, status: str = "ok") -> SummaryRecord:
     labels = {
         "job": "satlab_iperf3",
         "transport": "TCP",
         "congestion_control": "cubic",
         "direction": "download",
     }
-    return Row("r", "bulk", "geo", "netns", "goodput_bps", value, None, status, "", labels)
+    return SummaryRecord(
+        "r", "bulk", "geo", "netns", "goodput_bps", value, None, status, "", labels
+    )
 
 
 def compared(key: str, loss: str, *values: float) -> Compared:
@@ -293,6 +296,7 @@ def compared(key: str, loss: str, *values: float) -> Compared:
     return Compared(key, f"bulk #{key}", settings, tuple(goodput(value) for value in values))
 
 
+@pytest.mark.promise("P62")
 def test_equal_runs_are_samples_and_differences_have_intervals() -> None:
     runs = [compared(str(n), "0", 10e6 + n * 1e4) for n in range(6)]
     runs += [compared(str(n), "0.01", 5e6 + n * 1e4) for n in range(6, 12)]
@@ -366,9 +370,9 @@ def test_runs_of_a_changed_scenario_are_not_equal() -> None:
 
 
 def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> None:
-    def page(value: float | None, status: str, load: int) -> Row:
+    def page(value: float | None, status: str, load: int) -> SummaryRecord:
         labels = {"protocol": "h3", "pep": "none", "page": "kepler", "load": str(load)}
-        return Row(
+        return SummaryRecord(
             "r", "page", "geo", "netns", "page_load_time_ms", value, None, status, "", labels
         )
 

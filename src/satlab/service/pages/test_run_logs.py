@@ -65,6 +65,7 @@ def details(page: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.promise("P61")
 def test_p369_the_page_shows_runner_emulator_and_jobs_in_this_order(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:

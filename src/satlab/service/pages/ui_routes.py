@@ -11,7 +11,6 @@ from fastapi.responses import FileResponse
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-from satlab.report.view import BULK_COLUMNS
 from satlab.service.api import access, launch
 from satlab.service.api.access import Anybody, Runner, log_in, log_out
 from satlab.service.api.account_store import User
@@ -209,14 +208,13 @@ def run(
     values: dict[str, object] = {"view": view, "has_report": has_report, "link": shown}
     values |= {"relaunch": _relaunch(context, instance)}
     values |= {
-        "mark": context.marks.of(instance.id),
+        "note": context.run_notes.of(instance.id),
         "has_files": folder is not None and instance.ended,
     }
     values |= {"logs": run_logs.logs(run_logs.files(context, folder, instance.run_id), instance)}
     return render(
         request,
         "run.html",
-        bulk_columns=BULK_COLUMNS,
         **values,
         **_live(request, context, instance, hop),
     )
@@ -269,7 +267,7 @@ def events(
 
 def _live(request: Request, context: Context, instance: Instance, hop: str) -> dict[str, object]:
     folder = run_pages.folder_of(context, instance)
-    curves = request.app.state.watcher.curves(folder) if folder else None
+    curves = request.app.state.link_curves.curves(folder) if folder else None
     ahead = (
         sum(other.id < instance.id for other in context.queue.live()) if not instance.ended else 0
     )

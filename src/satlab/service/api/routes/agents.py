@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from satlab.service.api.access import Admin, Viewer
-from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, not_found
-from satlab.service.api.context import Body, RequestContext
+from satlab.service.api.api_answers import ApiError, accepted, completed, not_found
+from satlab.service.api.context import Body, RequestContext, text_in
 
 router = APIRouter()
 COLLECTOR = "127.0.0.1"
@@ -29,8 +29,7 @@ def install(user: Admin, body: Body, context: RequestContext) -> Response:
     """Accept a node of the lab, which needs no installation; refuse any other host."""
     del user
     for key in ("name", "address", "collector_ip"):
-        if not isinstance(body.get(key), str):
-            raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
+        text_in(body, key)
     if body["address"] not in context.inventory.agents:
         raise ApiError(
             HTTPStatus.UNPROCESSABLE_ENTITY,

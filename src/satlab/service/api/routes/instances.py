@@ -13,7 +13,7 @@ from satlab.service.api.access import Runner, Viewer
 from satlab.service.api.api_answers import ApiError, ViewError, not_found
 from satlab.service.api.context import Body, Context, RequestContext
 from satlab.service.api.queue import Instance
-from satlab.service.helper.verbs import RunLink
+from satlab.service.helper.verbs import RunLink, faults_of
 
 router = APIRouter()
 
@@ -40,10 +40,7 @@ def _link(body: dict[str, Any]) -> RunLink:
     try:
         return RunLink.model_validate(body.get("link") or {})
     except ValidationError as error:
-        faults = [
-            f"link.{'.'.join(map(str, e['loc']))}: {e['msg']}"
-            for e in error.errors(include_input=False)
-        ]
+        faults = [f"link.{fault}" for fault in faults_of(error)]
         raise ApiError(HTTPStatus.BAD_REQUEST, "The link is invalid", faults=faults) from error
 
 
@@ -139,10 +136,8 @@ def archive(number: int, request: Request, user: Viewer, context: RequestContext
     """Return the CSV with the stored files of the statistics that `JOB=STATISTIC` name; without
     any, only the CSV.
     """
-    instance, requested = (
-        access.scenario_instance(context, user, number),
-        request.query_params.multi_items(),
-    )
+    instance = access.scenario_instance(context, user, number)
+    requested = request.query_params.multi_items()
     _check_ended(instance)
     name = f"scenario{number}.tar.gz"
     if not requested:

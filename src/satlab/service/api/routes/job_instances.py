@@ -14,7 +14,7 @@ from satlab.service.api import access, instance_view, launch
 from satlab.service.api.access import Runner, Viewer
 from satlab.service.api.account_store import Role
 from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, not_found
-from satlab.service.api.context import Body, Context, RequestContext
+from satlab.service.api.context import Body, Context, RequestContext, list_in
 
 router = APIRouter()
 
@@ -26,7 +26,7 @@ def act(user: Runner, body: Body, context: RequestContext) -> Response:
         case "start":
             return _start(context, user, body)
         case "stop":
-            for number in _numbers(body, "job_instance_ids"):
+            for number in list_in(body, "job_instance_ids", int):
                 _stop(context, user, number)
             return accepted()
         case "kill":
@@ -53,13 +53,6 @@ def _start(context: Context, user: Viewer, body: dict[str, Any]) -> Response:
     return JSONResponse({"job_instance_id": instance.first_job}, HTTPStatus.ACCEPTED)
 
 
-def _numbers(body: dict[str, Any], key: str) -> list[int]:
-    value = body.get(key)
-    if not isinstance(value, list) or not all(isinstance(each, int) for each in value):
-        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
-    return value
-
-
 def _stop(context: Context, user: Viewer, number: int) -> None:
     """Stop a job without a scenario; the job of a scenario ends with its scenario."""
     instance = access.job_instance(context, user, number)
@@ -75,24 +68,23 @@ def running(
     user: Viewer, context: RequestContext, address: Annotated[list[str], Query()]
 ) -> Response:
     """List the job instances that run on agents."""
+    live, names = list(_live(context, user)), context.inventory.jobs()
     listed = [
         {
             "address": each,
             "installed_jobs": [
                 {
                     "job_name": name,
-                    "instances": [job for job in _live(context, user) if _is(job, each, name)],
+                    "instances": [
+                        job for job in live if (job["agent"], job["name"]) == (each, name)
+                    ],
                 }
-                for name in context.inventory.jobs()
+                for name in names
             ],
         }
         for each in address
     ]
     return JSONResponse({"instances": listed}, HTTPStatus.ACCEPTED)
-
-
-def _is(job: dict[str, Any], address: str, name: str) -> bool:
-    return bool(job["agent"] == address and job["name"] == name)
 
 
 def _live(context: Context, user: Viewer) -> Iterator[dict[str, Any]]:

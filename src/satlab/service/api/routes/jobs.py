@@ -20,7 +20,7 @@ from satlab.openbach.document import is_name
 from satlab.service.api import uploads
 from satlab.service.api.access import Admin, Viewer
 from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, date, not_found
-from satlab.service.api.context import Context, RequestContext, body_of
+from satlab.service.api.context import Context, RequestContext, body_of, list_in, text_in
 
 router = APIRouter()
 
@@ -141,24 +141,18 @@ def every(
         names = [name for name in valid if context.inventory.is_installed(name, address)]
         return {"agent": address, "installed_jobs": [_installed(context, name) for name in names]}
     if string_to_search is not None:
-        ratio = _ratio(request.query_params.get("ratio", "60"))
-        return [
-            job_json(job) for job in valid.values() if _alike(job, string_to_search[:100]) >= ratio
-        ]
+        percent = request.query_params.get("ratio", "60")
+        if not percent.isdecimal():
+            raise ViewError(HTTPStatus.BAD_REQUEST, "Wrong parameter: ratio")
+        text = string_to_search[:100].lower()
+        alike = {
+            name: max(
+                SequenceMatcher(None, text, word).ratio() * 100 for word in (name, *name.split("_"))
+            )
+            for name in valid
+        }
+        return [job_json(job) for name, job in valid.items() if alike[name] >= float(percent)]
     return [*map(job_json, valid.values()), *(_disabled_json(*entry) for entry in disabled.items())]
-
-
-def _ratio(text: str) -> float:
-    if not text.isdecimal():
-        raise ViewError(HTTPStatus.BAD_REQUEST, "Wrong parameter: ratio")
-    return float(text)
-
-
-def _alike(job: Descriptor, text: str) -> float:
-    return max(
-        SequenceMatcher(None, text.lower(), word).ratio() * 100
-        for word in (job.name, *job.name.split("_"))
-    )
 
 
 def _installed(context: Context, name: str) -> dict[str, Any]:
@@ -177,12 +171,10 @@ def add(user: Admin, body: Posted, context: RequestContext) -> Any:
     """Add a shipped job by name, or an uploaded one; or install jobs on agents."""
     del user
     if body.get("action") in ("install", "uninstall"):
-        names, addresses = (_texts(body, key) for key in ("names", "addresses"))
+        names, addresses = (list_in(body, key, str) for key in ("names", "addresses"))
         context.inventory.install(names, addresses, installed=body["action"] == "install")
         return accepted()
-    name = body.get("name")
-    if not isinstance(name, str):
-        raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: name")
+    name = text_in(body, "name")
     if not is_name(name):
         raise ApiError(
             HTTPStatus.BAD_REQUEST, "The name of the Job is invalid", entry_name=name[:100]
@@ -231,11 +223,13 @@ def one(name: str, user: Viewer, context: RequestContext, type: str = "json") ->
     job = context.inventory.job(name)
     match type:
         case "statistics" | "keywords":
-            text = job_json(job)
-            part = text["statistics"] if type == "statistics" else text["general"]["keywords"]
+            whole = job_json(job)
+            part = whole["statistics"] if type == "statistics" else whole["general"]["keywords"]
             return {"job_name": name, type: part}
         case "help":
-            return {"job_name": name, "help": _help(job)}
+            file = job.files / f"{job.name}.help"
+            text = file.read_text(encoding="utf-8") if file.is_file() else job.description
+            return {"job_name": name, "help": text}
         case "agents":
             places = context.inventory.agents.items()
             on = [
@@ -249,11 +243,6 @@ def one(name: str, user: Viewer, context: RequestContext, type: str = "json") ->
     raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown type: {type[:100]}")
 
 
-def _help(job: Descriptor) -> str:
-    file = job.files / f"{job.name}.help"
-    return file.read_text(encoding="utf-8") if file.is_file() else job.description
-
-
 @router.post("/job/{name}/")
 def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Response:
     """Install a job on agents or uninstall it. Severities and policies have no effect."""
@@ -261,7 +250,9 @@ def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Respon
     context.inventory.job(name)
     action = body.get("action")
     if action in ("install", "uninstall"):
-        context.inventory.install([name], _texts(body, "addresses"), installed=action == "install")
+        context.inventory.install(
+            [name], list_in(body, "addresses", str), installed=action == "install"
+        )
         return accepted()
     if action in ("log_severity", "stat_policy"):
         return accepted()
@@ -298,10 +289,3 @@ def state(name: str, user: Viewer, context: RequestContext, address: str = "") -
         key: completed(context.clock())
         for key in ("install", "uninstall", "log_severity", "stat_policy")
     }
-
-
-def _texts(body: dict[str, Any], key: str) -> list[str]:
-    value = body.get(key)
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
-    return value

@@ -20,7 +20,7 @@ from satlab.service.api.access import (
 )
 from satlab.service.api.account_store import PendingError, Role, TakenError, User
 from satlab.service.api.api_answers import ApiError, ViewError, conflict
-from satlab.service.api.context import Body, Context, RequestContext
+from satlab.service.api.context import Body, Context, RequestContext, list_in, text_in
 
 OPENBACH_VERSION = "2.7.0"
 
@@ -60,7 +60,7 @@ def login(request: Request, user: Anybody, body: Body, context: RequestContext) 
     """Log in, or request an account."""
     if body.get("action") == "create":
         return _request_account(body, context, request)
-    name, password = (_text(body, key) for key in ("login", "password"))
+    name, password = (text_in(body, key) for key in ("login", "password"))
     if user is not None:
         raise ViewError(HTTPStatus.CONFLICT, "User already connected")
     account = context.logins.authenticate(name, password, address_of(request))
@@ -72,7 +72,7 @@ def login(request: Request, user: Anybody, body: Body, context: RequestContext) 
 def _request_account(body: dict[str, Any], context: Context, request: Request) -> Response:
     """Create an account that an administrator has to approve."""
     keys = ("login", "password", "email", "first_name", "last_name")
-    name, password, email, first, last = (_text(body, key) for key in keys)
+    name, password, email, first, last = (text_in(body, key) for key in keys)
     caller = context.logins.count_account_request(address_of(request))
     try:
         context.accounts.request(
@@ -92,11 +92,15 @@ def _request_account(body: dict[str, Any], context: Context, request: Request) -
 @router.put("/login/")
 def profile(user: Viewer, body: Body, context: RequestContext) -> dict[str, Any]:
     """Change the names and the password of one's own account."""
-    if _text(body, "login") != user.login:
+    if text_in(body, "login") != user.login:
         raise forbidden("You can only change your own profile", user.login)
     first, last, email = (str(body.get(key, "")) for key in ("first_name", "last_name", "email"))
     changed = User(user.login, user.role, user.active, first, last, email)
-    _put(context, changed, _text(body, "password") if body.get("password") else None)
+    password = text_in(body, "password") if body.get("password") else None
+    try:
+        context.accounts.put(changed, password)
+    except ConfigError as error:
+        raise ViewError(HTTPStatus.BAD_REQUEST, str(error)) from error
     return user_json(changed, context)
 
 
@@ -116,11 +120,8 @@ def users(user: Runner, context: RequestContext) -> list[dict[str, Any]]:
 @router.put("/login/users/")
 def permissions(user: Admin, body: Body, context: RequestContext) -> Response:
     """Approve accounts and make administrators."""
-    changes = body.get("permissions")
-    if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):
-        raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: permissions")
-    for change in changes:
-        known = context.accounts.find(_text(change, "login"))
+    for change in list_in(body, "permissions", dict):
+        known = context.accounts.find(text_in(change, "login"))
         if known is None:
             raise ApiError(HTTPStatus.NOT_FOUND, "The requested User is not in the database")
         if known.login == user.login:
@@ -136,24 +137,7 @@ def permissions(user: Admin, body: Body, context: RequestContext) -> Response:
 @router.delete("/login/users/")
 def remove(user: Admin, body: Body, context: RequestContext) -> Response:
     """Remove accounts; one's own is left out."""
-    names = body.get("usernames")
-    if not isinstance(names, list):
-        raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: usernames")
-    for name in names:
+    for name in list_in(body, "usernames", object):
         if name != user.login:
             context.accounts.remove(str(name))
     return Response(status_code=HTTPStatus.NO_CONTENT)
-
-
-def _text(body: dict[str, Any], key: str) -> str:
-    value = body.get(key)
-    if not isinstance(value, str):
-        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
-    return value
-
-
-def _put(context: Context, user: User, password: str | None) -> None:
-    try:
-        context.accounts.put(user, password)
-    except ConfigError as error:
-        raise ViewError(HTTPStatus.BAD_REQUEST, str(error)) from error

@@ -16,9 +16,8 @@ from satlab.common.exposition import MEDIA_TYPE, family
 from satlab.openbach.engine import ScenarioStatus
 from satlab.service.api.access import forbidden, user_of
 from satlab.service.api.api_answers import ApiError
-from satlab.service.api.context import Context, RequestContext, context_of
-from satlab.service.api.queue import Instance
-from satlab.service.api.tally import LABELS, Name
+from satlab.service.api.context import RequestContext, context_of
+from satlab.service.api.metrics import LABELS, Name
 
 router = APIRouter()
 COUNTERS: dict[str, tuple[Name, str]] = {
@@ -48,7 +47,7 @@ def may_read(request: Request) -> None:
         right = context.settings.metrics_token_sha256
         if kind.lower() == "bearer" and right is not None and hmac.compare_digest(digest, right):
             return
-        context.tally.add("logins_refused", "token")
+        context.counters.add("logins_refused", "token")
         raise ApiError(HTTPStatus.UNAUTHORIZED, "The token is wrong")
     if user_of(request) is None:
         raise forbidden("You must be logged in to do this, or send the token for metrics", "")
@@ -62,40 +61,21 @@ def metrics(_: Annotated[None, Depends(may_read)], context: RequestContext) -> R
     live = context.queue.live()
     running = next((each for each in live if each.status is ScenarioStatus.RUNNING), None)
     waiting = sum(each.status is ScenarioStatus.SCHEDULING for each in live)
-    return Response(
-        _service(context, waiting, running) + _link(context, running), media_type=MEDIA_TYPE
+    states = (
+        ("satlab_serve_info", "Version of satlab.", {f'version="{__version__}"': 1}),
+        ("satlab_serve_start_time_seconds", "Unix time of the start.", {"": context.started}),
+        ("satlab_serve_queue_length", "Instances that wait.", {"": waiting}),
+        ("satlab_serve_running", "1 while an instance runs.", {"": int(running is not None)}),
     )
-
-
-def _service(context: Context, waiting: int, running: Instance | None) -> str:
-    parts = [
-        family("satlab_serve_info", "Version of satlab.", "gauge", {f'version="{__version__}"': 1}),
-        family(
-            "satlab_serve_start_time_seconds",
-            "Unix time of the start.",
-            "gauge",
-            {"": context.started},
-        ),
-        family("satlab_serve_queue_length", "Instances that wait.", "gauge", {"": waiting}),
-        family(
-            "satlab_serve_running",
-            "1 while an instance runs.",
-            "gauge",
-            {"": int(running is not None)},
-        ),
-    ]
+    parts = [family(metric, text, "gauge", values) for metric, text, values in states]
     for metric, (name, text) in COUNTERS.items():
         label = LABELS[name][0]
-        counts = context.tally.of(name).items()
-        parts.append(
-            family(
-                metric, text, "counter", {f'{label}="{v}"' if label else "": n for v, n in counts}
-            )
-        )
-    return "".join(parts)
-
-
-def _link(context: Context, running: Instance | None) -> str:
-    if running is None or running.run_id is None:
-        return ""
-    return context.running_link.text(context.settings.runs / running.run_id / "raw" / "link.jsonl")
+        counts = {
+            f'{label}="{value}"' if label else "": count
+            for value, count in context.counters.of(name).items()
+        }
+        parts.append(family(metric, text, "counter", counts))
+    if running is not None and running.run_id is not None:
+        file = context.settings.runs / running.run_id / "raw" / "link.jsonl"
+        parts.append(context.running_link.text(file))
+    return Response("".join(parts), media_type=MEDIA_TYPE)

@@ -12,7 +12,7 @@ from satlab.service.api.acceptance import normalised
 from satlab.service.api.access import Anybody, Runner, Viewer, may_use, owned_project_of, project_of
 from satlab.service.api.api_answers import ApiError, ViewError, conflict, not_found
 from satlab.service.api.catalog import Entity, Project
-from satlab.service.api.context import Body, Context, RequestContext
+from satlab.service.api.context import Body, Context, RequestContext, text_in
 from satlab.service.api.routes.scenarios import save
 
 router = APIRouter()
@@ -174,9 +174,7 @@ def _known(context: Context, user: Viewer, project: str, name: str) -> Entity:
 
 
 def _name(body: dict[str, Any], what: str) -> str:
-    name = body.get("name")
-    if not isinstance(name, str):
-        raise ViewError(HTTPStatus.BAD_REQUEST, "Missing parameter: name")
+    name = text_in(body, "name")
     if not _NAME.fullmatch(name) or name.startswith("."):
         raise ApiError(
             HTTPStatus.BAD_REQUEST,

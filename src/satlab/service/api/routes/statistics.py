@@ -3,7 +3,6 @@
 not have.
 """
 
-from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -12,8 +11,8 @@ from fastapi import APIRouter, Query, Request
 from satlab.service.api import access, export
 from satlab.service.api.access import Admin, Viewer
 from satlab.service.api.api_answers import ApiError
-from satlab.service.api.context import Context, RequestContext
-from satlab.service.api.export import Record, statistics
+from satlab.service.api.context import RequestContext
+from satlab.service.api.export import statistics
 
 router = APIRouter()
 
@@ -50,7 +49,11 @@ def of_job(
     mean and variance.
     """
     options = request.query_params
-    sent = list(_of(context, user, number))
+    sent = [
+        record
+        for record in export.records(context, access.job_instance(context, user, number))
+        if record["_metadata"]["job_instance_id"] == number and not record["_metadata"]["is_file"]
+    ]
     if name is None and "origin" in options:
         return min((record["_metadata"]["time"] for record in sent), default=None)
     if name is None:
@@ -59,41 +62,29 @@ def of_job(
             record["_metadata"]["suffix"] for record in sent if "suffix" in record["_metadata"]
         }
         return {"statistics": sorted(names), "suffixes": sorted(suffixes)}
-    samples = [(r["_metadata"]["time"], r[name]) for r in sent if name in r and _has(r, suffix)]
+    samples = [
+        (r["_metadata"]["time"], r[name])
+        for r in sent
+        if name in r and suffix in (None, r["_metadata"].get("suffix", ""))
+    ]
     if histogram is not None:
         return _histogram([float(value) for _, value in samples if _is_number(value)], histogram)
     if "comparative" in options:
         return _comparative([float(value) for _, value in samples if _is_number(value)])
-    origin = _whole(options.get("origin"))
+    origin = 0
+    if text := options.get("origin"):
+        if not text.lstrip("-").isdecimal() or len(text) > 20:
+            raise ApiError(HTTPStatus.BAD_REQUEST, "origin is a number of ms")
+        origin = int(text)
     if not samples:
         return []
     return {name: [value for _, value in samples], "time": [when - origin for when, _ in samples]}
-
-
-def _of(context: Context, user: Viewer, number: int) -> Iterator[Record]:
-    for record in export.records(context, access.job_instance(context, user, number)):
-        meta = record["_metadata"]
-        if meta["job_instance_id"] == number and not meta["is_file"]:
-            yield record
-
-
-def _has(record: Record, suffix: str | None) -> bool:
-    """Return whether a record has a suffix; an empty one selects records without, as InfluxDB does."""
-    return suffix is None or record["_metadata"].get("suffix", "") == suffix
 
 
 def _is_number(value: Any) -> bool:
     return (
         isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_VALUE
     )
-
-
-def _whole(text: str | None) -> int:
-    if not text:
-        return 0
-    if not text.lstrip("-").isdecimal() or len(text) > 20:
-        raise ApiError(HTTPStatus.BAD_REQUEST, "origin is a number of ms")
-    return int(text)
 
 
 def _histogram(values: list[float], buckets: int) -> dict[str, list[float]]:

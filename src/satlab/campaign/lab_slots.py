@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slots of labs on one host: as many as `satlab bench host` found that it bears, else half of its
+cores.
+
+A cluster may start several jobs on one machine, also on several nodes that are one; labs next to
+each other would then be out of calibration, each by the CPU time of the others.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from satlab.campaign import attempt, host_stamp
+from satlab.campaign.plan import Task
+from satlab.campaign.record import Ended
+from satlab.common import paths
+from satlab.common.console import ProgressLog
+from satlab.common.locks import open_lock, try_lock
+from satlab.run import quiet_host
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Of the machine: nodes with this in common share its cores (random(4))."""
+POLL_S = 0.2
+
+
+def labs() -> int:
+    """Return how many labs this host bears at once."""
+    measured = host_stamp.known(host_stamp.stamp()[0])
+    return max(1, measured["labs"] if measured else (os.cpu_count() or 1) // 2)
+
+
+@contextlib.contextmanager
+def slot(stop: threading.Event) -> Iterator[None]:
+    """Wait until this host bears one more lab, and hold its slot during the block; `stop` ends the
+    waiting.
+    """
+    folder = paths.state_folder() / "labs"
+    folder.mkdir(parents=True, exist_ok=True)
+    boot_id = BOOT_ID.read_text().strip()
+    with contextlib.ExitStack() as stack:
+        places = []
+        for number in range(labs()):
+            places.append(open_lock(folder / f"{boot_id}-{number}.lock"))
+            stack.callback(os.close, places[-1])
+        while not stop.is_set() and not any(try_lock(place) for place in places):
+            stop.wait(POLL_S)
+        yield
+
+
+@dataclass(frozen=True)
+class OnThisHost:
+    """Runs a task's command on this host (`attempt.Measure`). A lab waits for a slot, if it
+    `takes_slot`, and for a quiet host up to `wait_quiet_s`; its deadline counts from then.
+    """
+
+    takes_slot: bool = False
+    wait_quiet_s: float = 0.0
+
+    def __call__(
+        self, task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
+    ) -> Ended | None:
+        """Run it; None when `stop` came first."""
+        is_lab = task.lab == "netns"
+        with slot(stop) if is_lab and self.takes_slot else contextlib.nullcontext():
+            if is_lab:
+                quiet_host.wait_until_quiet(self.wait_quiet_s, ProgressLog(), stop)
+            return None if stop.is_set() else attempt.here(task, place, deadline_s, lock, stop)

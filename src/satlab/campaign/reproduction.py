@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`satlab reproduce`: a campaign of a paper's cells, judged and shown as the paper's.
+
+parse, paper, plan, engine, collect, judge, page: `prepare` has the first three, `run` the others.
+"""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from satlab.campaign import dataset, planning, samples
+from satlab.campaign import plan as plans
+from satlab.campaign.dataset import Collected
+from satlab.campaign.engine import Engine, Options
+from satlab.campaign.folder import CampaignFolder
+from satlab.campaign.plan import Plan, Task
+from satlab.campaign.request import Flows
+from satlab.common import console, paths
+from satlab.common.console import ProgressLog
+from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.lab import ownership
+from satlab.link.options import LinkOptions
+from satlab.papers import outcome, page, paper, results, tables
+from satlab.papers.outcome import Run
+from satlab.papers.paper import Cell, Clock, Paper
+from satlab.papers.results import PaperResults
+from satlab.papers.scenario_figures import Records
+from satlab.run import scenario_run
+from satlab.run.quiet_host import Patience
+
+QUICK_RUNS = 1
+DEADLINE_S = 3600.0
+"""For one attempt at a run; the longest lab takes 20 min."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of `satlab reproduce`; None leaves it to the default or to the folder that is
+    resumed.
+    """
+
+    paper: str
+    clock: Clock | None = None
+    quick: bool = False
+    runs: int | None = None
+    cells: Sequence[str] | None = None
+    resume: Path | None = None
+    parallel: str = "auto"
+    out: Path = Path("runs")
+    patience: Patience = field(default_factory=Patience)
+    rate_once: bool = False
+
+
+@dataclass
+class Reproduction:
+    """A paper's campaign, checked and not begun."""
+
+    about: Paper
+    engine: Engine
+    log: ProgressLog = field(default_factory=ProgressLog)
+    results: PaperResults | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the planned runs."""
+        plan, left = self.engine.plan, self.engine.folder.left(self.engine.plan)
+        cells = _cells(plan)
+        described = [
+            {
+                "cell": cells[task.cell],
+                "number": task.number,
+                "estimate_s": round(task.estimate_s, 1),
+            }
+            for task in left
+        ]
+        return {
+            "folder": str(self.engine.folder.path),
+            "clock": self.about.clock,
+            "runs": _counts(plan),
+            "runs_left": len(left),
+            "labs": sum(task.lab == "netns" for task in left),
+            "estimate_s": round(self.engine.estimate_s(left)),
+            "left": described,
+            "cells": {
+                cells[task.cell]: task.request.model_dump(mode="json", by_alias=True)
+                for task in plan.tasks
+                if task.number == 1
+            },
+        }
+
+    def run(self, stop: threading.Event) -> ExitStatus:
+        """Do what is left, judge it and write results and page, also of a part.
+
+        Status 1: a run failed; 4: one is out of calibration; 130: stopped. Raises HostError.
+        """
+        go_on = f"satlab reproduce {self.about.name} --resume {self.engine.folder.path}"
+        try:
+            status = self.engine.run(self.log, stop)
+        except HostError as error:
+            self._report()
+            error.hint = "; then: ".join(filter(None, (error.hint, go_on)))
+            raise
+        found = self._report()
+        if status == ExitStatus.INTERRUPTED:
+            self.log.line(f"go on with: {go_on}")
+            return status
+        runs = [run for of_cell in found.runs.values() for run in of_cell]
+        if len(runs) < found.planned or any(run.failed for run in runs):
+            return ExitStatus.FAILED
+        is_off = any(run.is_uncalibrated for run in runs)
+        return ExitStatus.UNCALIBRATED if is_off else ExitStatus.OK
+
+    def _report(self) -> PaperResults:
+        """Collect all runs that are done, and write results.json and the page."""
+        folder = self.engine.folder
+        with self.log.step("tables and report"):
+            collected = dataset.collect(self.engine.plan, folder)
+            found = judged(self.engine.plan, folder, collected)
+            results.write(found, folder.path / "report")
+            path = page.write(folder.path, found, folder.path / "report" / "index.html")
+            ownership.chown_to_caller(folder.path)
+        for task, fault in collected.changed.items():
+            self.log.line(f"warning: {task}: {fault}")
+        self.log.line(str(path))
+        self.results = found
+        return found
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the results."""
+        if self.results is None:
+            return
+        if as_json:
+            console.say(json.dumps(self.results.document()))
+        else:
+            tables.show(self.results)
+
+
+def prepare(request: Request) -> Reproduction:
+    """Check everything that the runs need; changes nothing. Raises ConfigError, HostError."""
+    before = None if request.resume is None else _plan_of(request.resume, request.paper)
+    clock = request.clock
+    if before is not None and clock is None:
+        clock = _clock(before)
+    about = paper.load(request.paper, paper.clock_of(request.paper, clock))
+    if request.rate_once and any(cell.run for cell in about.cells):
+        raise ConfigError("--rate-once is for papers of flows", hint="leave it out")
+    numbers = _numbers(about, request, before)
+    cells = [cell for cell in about.cells if cell.id in numbers]
+    _check_scenarios(cells)
+    drafts = [
+        planning.of_paper(about, cell, tuple(range(1, numbers[cell.id] + 1))) for cell in cells
+    ]
+    plan = planning.of_drafts(about.name, drafts, about.name, DEADLINE_S)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    folder = CampaignFolder(request.resume or request.out / f"{about.name}-{stamp}")
+    options = Options(
+        jobs=_jobs(request, about.clock),
+        retries=request.patience.retries,
+        wait_quiet_s=request.patience.wait_quiet_s,
+        rate_once=request.rate_once,
+    )
+    return Reproduction(about, Engine(plan, folder, options, replace=True))
+
+
+def _plan_of(folder: Path, name: str) -> Plan:
+    """Return the plan of an earlier reproduction of a paper. Raises ConfigError without one."""
+    if (folder / "campaign.json").exists():
+        raise ConfigError(
+            f"{folder} was made by an earlier version, whose runs this one cannot go on with",
+            hint="its report stays; begin anew without --resume",
+        )
+    plan = plans.load(folder / plans.FILE)
+    if not is_of_paper(plan) or any(task.seed != task.number for task in plan.tasks):
+        what = f"{folder} is no reproduction: no cells of a paper, or seeds of a campaign's file"
+        raise ConfigError(what, hint="satlab campaign run FILE")
+    found = next(iter(plan.cells.values()))["paper"]
+    if found != name:
+        hint = f"satlab reproduce {found} --resume ..."
+        raise ConfigError(f"{folder} is a campaign of {found}", hint=hint)
+    return plan
+
+
+def is_of_paper(plan: Plan) -> bool:
+    """Return whether a campaign has cells of a paper."""
+    of_paper = [{"paper", "clock", "cell"} <= factors.keys() for factors in plan.cells.values()]
+    return bool(of_paper) and all(of_paper)
+
+
+def _clock(plan: Plan) -> Clock:
+    return "real" if next(iter(plan.cells.values()))["clock"] == "real" else "virtual"
+
+
+def _cells(plan: Plan) -> dict[str, str]:
+    """Return the paper's id of each cell by that of the plan."""
+    return {name: str(factors["cell"]) for name, factors in plan.cells.items()}
+
+
+def _counts(plan: Plan) -> Counter[str]:
+    """Return the number of runs of each cell by the paper's ids."""
+    cells = _cells(plan)
+    return Counter(cells[task.cell] for task in plan.tasks)
+
+
+def _numbers(about: Paper, request: Request, before: Plan | None) -> dict[str, int]:
+    """Return the ids of cells to run and how many runs of each: those asked for, else those of the
+    folder that is resumed, else those of the paper.
+    """
+    runs = request.runs or (QUICK_RUNS if request.quick and before is None else None)
+    chosen = about.select(request.cells, quick=request.quick)
+    if before is None:
+        return {cell.id: runs or about.runs_of(cell) for cell in chosen}
+    if (clock := _clock(before)) != about.clock:
+        hint = f"satlab reproduce {about.name} --clock {clock} --resume ..."
+        raise ConfigError(f"the folder is a campaign on the {clock} clock", hint=hint)
+    known = _counts(before)
+    old = [cell for cell in about.cells if cell.id in known]
+    if request.cells is None and not request.quick:
+        chosen = old
+    usual = all(known[cell.id] == about.runs_of(cell) for cell in old)
+    more = None if usual else max(known.values())
+    return {cell.id: runs or known.get(cell.id) or more or about.runs_of(cell) for cell in chosen}
+
+
+def _check_scenarios(cells: Sequence[Cell]) -> None:
+    """Check one run of each scenario over each profile. Raises ConfigError, HostError."""
+    checked = set()
+    for cell in cells:
+        key = (cell.run.scenario, cell.run.profile, *cell.run.values.items()) if cell.run else None
+        if cell.run and key not in checked:
+            checked.add(key)
+            link = LinkOptions.of(profile=cell.run.profile, **cell.run.options)
+            file = paths.SCENARIOS / f"{cell.run.scenario}.json"
+            scenario_run.prepare(
+                scenario_run.RunRequest(file, link, cell.run.values, Path(), report=False)
+            )
+
+
+def _jobs(request: Request, clock: Clock) -> int | None:
+    """Return how many runs are made at once: None for as many as this host bears."""
+    text = request.parallel
+    if text == "auto":
+        return 1 if request.patience.wait_quiet_s and clock == "real" else None
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
+        raise ConfigError(f"--parallel {text}: invalid number of labs", hint="auto, or 1 to 64")
+    return int(text)
+
+
+def judged(plan: Plan, folder: CampaignFolder, collected: Collected) -> PaperResults:
+    """Return what a paper says of the runs of its campaign that are done.
+
+    A task without outcome, whose command failed, is a failed sample of the dataset alone; one whose
+    files changed is not counted.
+    """
+    about = samples.paper_of(next(iter(plan.cells.values())))
+    ids = _cells(plan)
+    runs: dict[str, list[Run]] = {name: [] for name in ids.values()}
+    for task in plan.tasks:
+        if (found := _run(task, folder, collected)) is not None:
+            runs[ids[task.cell]].append(found)
+    cells = [cell for cell in about.cells if cell.id in runs]
+    return PaperResults(about, runs, cells, len(plan.tasks))
+
+
+def _run(task: Task, folder: CampaignFolder, collected: Collected) -> Run | None:
+    """Return the run of a task; None of one that is not done, or left no outcome."""
+    found = collected.records[task.id]
+    if found is None or task.id in collected.changed:
+        return None
+    if isinstance(task.request, Flows):
+        flows = collected.outcomes.get(task.id)
+        return None if flows is None else outcome.of_flows(task.number, flows)
+    failed, off = found.status == "failed", found.status == "out of calibration"
+    files = sorted((folder.of(task) / found.counts).glob("*/records.parquet"))
+    try:
+        records = Records.of_file(files[0]) if files else Records(())
+    except (OSError, ValueError, pl.exceptions.PolarsError):
+        records, failed = Records(()), True
+    return Run(task.number, records, failed, off)

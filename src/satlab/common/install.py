@@ -1,0 +1,621 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What commands need on the host, in one table, and how it gets there.
+
+`satlab.common.needs` calls `install` before a command starts; `./satlab --install GROUP...` does it
+ahead. The launcher makes the Python environment with this module, too, so that it imports nothing
+but the standard library.
+"""
+
+import functools
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from satlab.common.errors import ConfigError, HostError
+from satlab.common.paths import PICOQUIC, ROOT
+
+STATE = ROOT / ".satlab"
+LOG = STATE / "install.log"
+VENV = ROOT / ".venv"
+UV = STATE / "uv" / "bin" / "uv"
+LAUNCHER = ROOT / "satlab"
+LOCK = ROOT / "uv.lock"
+LOG_LINES = 15
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a kind of command needs, beside what the groups in `includes` have."""
+
+    includes: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """Debian packages, or names that `_choose` replaces."""
+    programs: tuple[str, ...] = ()
+    """Our programs in Rust."""
+    python: tuple[str, ...] = ()
+    """Dependency groups of pyproject.toml."""
+    parts: tuple[str, ...] = ()
+    """"plots" or "picoquic"."""
+    unpacked: tuple[str, ...] = ()
+    """Debian packages that are unpacked beside the system, so that no service of theirs starts."""
+
+
+_COMPILERS = ("gcc", "libc6-dev", "make")
+GROUPS = {
+    "link": Group(packages=_COMPILERS, programs=("satlink",)),
+    "lab": Group(
+        ("link",),
+        (
+            *("iproute2", "iputils-ping", "iperf3", "curl", "nftables", "haproxy", "chromium"),
+            *("chromium-driver", "fonts-dejavu-core", "web", "h3", "wireguard-tools"),
+            "wireguard-go",
+        ),
+        programs=("satbox",),
+        parts=("plots",),
+    ),
+    "quic": Group(packages=(*_COMPILERS, "cmake", "g++"), programs=("satpep", "satperf")),
+    "fec": Group(packages=_COMPILERS, programs=("satfec",)),
+    "virtual": Group(("link",), programs=("satvirtual",)),
+    # Programs of others under the virtual clock: no lab, no browser.
+    "lockstep": Group(("virtual",), programs=("satbox",)),
+    "ngtcp2": Group(packages=("ngtcp2-client", "ngtcp2-server")),
+    "picoquic": Group(packages=(*_COMPILERS, "g++", "cmake", "libssl-dev"), parts=("picoquic",)),
+    "vm": Group(python=("vm",)),
+    "campaign": Group(python=("campaign",)),
+    "test": Group(
+        ("lab", "quic", "fec", "virtual", "ngtcp2", "picoquic", "vm", "campaign"),
+        (
+            *("rust-lint", "chromium-headless-shell", "tshark", "procps", "python3-apt"),
+            *("apt-utils", "gpg", "git", "shellcheck", "zsh", "vagrant", "vagrant-libvirt"),
+            *("pkg-config", "libngtcp2-dev", "libngtcp2-crypto-gnutls-dev"),
+        ),
+        python=("dev",),
+        unpacked=(
+            *("influxdb", "openssh-server", "libwrap0", "munge", "libmunge2", "slurm-client"),
+            *("slurmctld", "slurmd", "slurm-wlm-basic-plugins", "libhwloc15", "liblua5.1-0"),
+        ),
+    ),
+    "test-vm": Group(
+        ("lab", "vm"),
+        ("mmdebstrap", "systemd-container", "apt-utils", "gpg", "git"),
+        python=("dev",),
+    ),
+    "test-soak": Group(("lab", "quic"), python=("dev",)),
+    "python": Group(),  # the environment alone: what the launcher asks for
+}
+NOT_PACKAGED = ("vm", "campaign", "picoquic", "test", "test-vm", "test-soak")
+"""Groups that a clone has and our Debian package has not."""
+
+
+def install(*names: str, profile: str = "release") -> None:
+    """Install and build what is missing of groups; nothing if all is there. Progress is on stderr.
+
+    `profile` is Cargo's: with `ci` the tests of the programs are built as well.
+
+    Raises:
+        ConfigError: there is no such group.
+        HostError: something cannot be installed here.
+        SystemExit: sudo has done it, and failed; it has printed why.
+    """
+    wanted = _flatten(names)
+    if not LOCK.exists():
+        if refused := [name for name in names if name in NOT_PACKAGED]:
+            raise HostError(
+                f"the Debian package has no group {refused[0]}",
+                "use a clone of the repository for it",
+            )
+        return
+    work = _Installation(names, profile)
+    stale = [name for name in wanted.programs if not work.is_fresh(name)]
+    packages = [*wanted.packages, *(("rust",) if stale else ())]
+    python = work.missing_python(wanted.python)
+    if python and not UV.exists():
+        packages.append("python3-venv")
+    if work.debian_packages(packages):
+        return  # sudo has installed everything
+
+    def others() -> None:
+        if python:
+            work.python_environment(python)
+        if "plots" in wanted.parts:
+            work.plots()
+        if "picoquic" in wanted.parts:
+            work.picoquic()
+        for package in wanted.unpacked:
+            work.unpack(package)
+
+    # apt runs alone, above. Compiling takes longest: everything else is installed meanwhile.
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(others)
+        if stale:
+            work.build(stale)
+        done.result()
+
+
+def _flatten(names: tuple[str, ...]) -> Group:
+    """Return groups and all that they include as one, without repetition."""
+    found: dict[str, Group] = {}
+
+    def add(name: str) -> None:
+        if name not in GROUPS:
+            raise ConfigError(f"no group {name}", hint=f"groups: {', '.join(GROUPS)}")
+        for included in GROUPS[name].includes:
+            add(included)
+        found[name] = GROUPS[name]
+
+    for name in names:
+        add(name)
+    every = found.values()
+    return Group(
+        packages=tuple(dict.fromkeys(word for group in every for word in group.packages)),
+        programs=tuple(dict.fromkeys(word for group in every for word in group.programs)),
+        python=tuple(dict.fromkeys(word for group in every for word in group.python)),
+        parts=tuple(dict.fromkeys(word for group in every for word in group.parts)),
+        unpacked=tuple(word for group in every for word in group.unpacked),
+    )
+
+
+def owner() -> dict[str, Any]:
+    """Return how subprocess runs a command as the owner of the clone, so that root leaves no files
+    of root's in a user's tree.
+    """
+    uid = ROOT.stat().st_uid
+    try:
+        home = pwd.getpwuid(uid).pw_dir
+    except KeyError:  # the owner of a folder that a container has mounted
+        home = "/"
+    changed = os.geteuid() == 0 and uid != 0
+    if not changed:
+        home = os.environ.get("HOME", home)
+    path = f"{home}/.cargo/bin:{os.environ.get('PATH', os.defpath)}"
+    who = {"user": uid, "group": ROOT.stat().st_gid, "extra_groups": ()} if changed else {}
+    return {"env": os.environ | {"HOME": home, "PATH": path}, **who}
+
+
+class _Installation:
+    """One installation: commands whose output goes to the log, for the owner of the clone."""
+
+    def __init__(self, groups: tuple[str, ...], profile: str) -> None:
+        self._groups, self._profile = groups, profile
+
+    # --- files and commands
+
+    def _own_the_tree(self, what: str) -> None:
+        """Only the owner, or root for the owner, may install into the tree."""
+        uid = ROOT.stat().st_uid
+        if os.geteuid() not in (0, uid):
+            name = _output("stat", "-c", "%U", ROOT).strip()
+            users = "root" if uid == 0 else f"{name} or root"
+            raise HostError(
+                f"{what} is missing, and {ROOT} belongs to {name}",
+                f"run once as {users}: {LAUNCHER} --install {' '.join(self._groups)}",
+            )
+        STATE.mkdir(exist_ok=True)
+        LOG.touch()
+        self._give(STATE, LOG)
+
+    def _give(self, *files: Path) -> None:
+        if os.geteuid() == 0:
+            for file in files:
+                os.chown(file, ROOT.stat().st_uid, ROOT.stat().st_gid)
+
+    def _note(self, file: Path, text: str) -> None:
+        file.write_text(text)
+        self._give(file)
+
+    def _run(self, what: str, *commands: list[str], as_root: bool = False, **settings: Any) -> None:
+        """Run commands with their output in the log; at a failure, show its end.
+
+        Raises HostError.
+        """
+        say(f"{what} ...")
+        began = time.monotonic()
+        settings = {**({} if as_root else owner()), **settings}
+        if "input" not in settings:
+            settings["stdin"] = subprocess.DEVNULL
+        for argv in commands:
+            with LOG.open("ab") as log:
+                done = subprocess.run(
+                    argv, stdout=log, stderr=subprocess.STDOUT, check=False, **settings
+                )
+            if done.returncode:
+                lines = LOG.read_text(errors="replace").splitlines()[-LOG_LINES:]
+                print(*lines, sep="\n", file=sys.stderr)
+                raise HostError(
+                    f"{what} failed", f"read {LOG}, fix the cause, run the same command again"
+                )
+        say(f"{what}: done in {time.monotonic() - began:.0f} s")
+
+    # --- Debian packages
+
+    def debian_packages(self, names: list[str]) -> bool:
+        """Install those of `names` that are missing; return whether sudo did the whole
+        installation, as we are not root.
+        """
+        there = _installed()
+        missing = [name for name in names if not _is_there(name, there)]
+        if not missing:
+            return False
+        words = " ".join(missing)
+        if os.geteuid() != 0:
+            sudo = shutil.which("sudo")
+            argv = [str(LAUNCHER), "--install", *self._groups]
+            if sudo is None:
+                raise HostError(
+                    f"these Debian packages are missing: {words}", f"run as root: {' '.join(argv)}"
+                )
+            say(f"Debian packages are missing ({words}): continuing with sudo")
+            if status := subprocess.run([sudo, *argv], check=False).returncode:
+                raise SystemExit(status)
+            return True
+        if not shutil.which("apt-get"):
+            raise HostError(
+                f"no apt-get here, and these are missing: {words}",
+                "satlab supports Debian 12 and 13",
+            )
+        self._own_the_tree("a Debian package")
+        self._run("reading the package lists", ["apt-get", "update", "-q"], as_root=True)
+        chosen = [package for name in missing for package in _choose(name)]
+        argv = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *chosen]
+        self._run(
+            f"installing Debian packages ({' '.join(chosen)})",
+            argv,
+            as_root=True,
+            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        )
+        return False
+
+    def unpack(self, package: str) -> None:
+        """Unpack a Debian package where tests look for it."""
+        place = STATE / "packages" / package
+        if place.is_dir():
+            return
+        if not _candidate(package):
+            say(
+                f"this system has no package {package}: tests that need it are skipped, which CI"
+                " takes for a failure"
+            )
+            return
+        self._own_the_tree(package)
+        new = place.with_name(f"{package}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        self._give(new.parent)
+        script = 'apt-get download "$0" && dpkg -x ./*.deb . && rm ./*.deb && chown -R --reference="$1" .'
+        self._run(
+            f"unpacking the Debian package {package} for the tests",
+            ["sh", "-c", script, package, str(ROOT)],
+            as_root=True,
+            cwd=new,
+        )
+        new.rename(place)
+
+    # --- Python
+
+    def missing_python(self, groups: tuple[str, ...]) -> list[str]:
+        """Return the dependency groups to install: all that the environment is to have if one of
+        them is missing or uv.lock has changed.
+        """
+        locked, *known = _read(STATE / "python").split() or [""]
+        wanted = sorted({"build", *groups, *known})
+        is_current = (VENV / "bin/python").exists() and locked == _environment_sum()
+        return [] if is_current and wanted == known else wanted
+
+    def python_environment(self, groups: list[str]) -> None:
+        """Bring dependency groups of uv.lock, whose hashes uv checks, into .venv.
+
+        Those that it had stay, as another command may use them just now.
+        """
+        self._own_the_tree("the Python environment")
+        self._uv()
+        if str(VENV) not in _read(VENV / "bin/activate"):
+            shutil.rmtree(VENV, ignore_errors=True)  # its programs name the clone's former place
+        argv = [str(UV), "sync", "--frozen", "--inexact", "--no-default-groups"]
+        argv += [word for group in groups for word in ("--group", group)]
+        if not (VENV / "bin/python").exists():
+            argv += ["--python", str(_python())]
+        settings = owner()
+        # Root writes no byte code into a user's tree, so that it is written now.
+        settings["env"] |= {"UV_PROJECT_ENVIRONMENT": str(VENV), "UV_COMPILE_BYTECODE": "1"}
+        self._run(f"installing Python packages ({', '.join(groups)})", argv, cwd=ROOT, **settings)
+        self._note(STATE / "python", " ".join((_environment_sum(), *groups)) + "\n")
+
+    def _uv(self) -> None:
+        """Install uv from PyPI, as uv.lock pins it, with pip, which checks the hashes."""
+        uv = _locked("uv")
+        if UV.exists() and _output(UV, "--version").split()[1:2] == [uv["version"]]:
+            return
+        hashes = [f"--hash={wheel['hash']}" for wheel in uv["wheels"]]
+        pinned = STATE / "uv.txt"
+        self._note(pinned, " ".join((f"uv=={uv['version']}", *hashes)) + "\n")
+        pip = [str(UV.with_name("pip")), "install", "--disable-pip-version-check", "--no-input"]
+        self._run(
+            "installing uv",
+            [str(_python()), "-m", "venv", "--clear", str(UV.parents[1])],
+            [*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(pinned)],
+        )
+
+    # --- parts
+
+    def plots(self) -> None:
+        """Install npm's bundle of Plotly, half the size of the Python package's
+        (docs/decisions/0002-dependencies.md); where that fails, reports are larger.
+        """
+        lock = ROOT / "src/satlab/report/plots/package-lock.json"
+        stamp, place, sum_ = STATE / "plots.sha256", STATE / "plots", _sha256(lock.read_bytes())
+        if not shutil.which("npm") or _read(stamp).strip() == sum_:
+            return
+        self._own_the_tree("the library of plots")
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        self._give(place)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(lock.with_name(name), place)
+            self._give(place / name)
+        argv = ["npm", "ci", "--prefix", str(place), "--ignore-scripts", "--no-audit", "--no-fund"]
+        try:
+            self._run("installing the library of plots", argv)
+        except HostError:
+            shutil.rmtree(place, ignore_errors=True)
+            say("npm has no library of plots here: reports have 2 MB")
+        else:
+            self._note(stamp, sum_)
+
+    def picoquic(self) -> None:
+        """Build picoquic from the source archive of its Python binding
+        (docs/decisions/0016-picoquic.md); what it was built from is removed.
+        """
+        archive = _locked("aiopquic")["sdist"]
+        stamp, place = STATE / "picoquic.sha256", PICOQUIC.parent
+        if PICOQUIC.exists() and _read(stamp).strip() == archive["hash"]:
+            return
+        self._own_the_tree("picoquic")
+        shutil.rmtree(place, ignore_errors=True)
+        (place / "sources").mkdir(parents=True)
+        self._give(place, place / "sources")
+        say("downloading picoquic's sources ...")
+        try:
+            with urllib.request.urlopen(archive["url"], timeout=60) as answer:  # noqa: S310 - https
+                content = answer.read()
+        except OSError as error:
+            raise HostError(
+                f"{archive['url']}: {error}", "check the network, run the same command again"
+            ) from error
+        if f"sha256:{_sha256(content)}" != archive["hash"]:
+            raise HostError(
+                f"{archive['url']} has not the hash of uv.lock", "run the same command again"
+            )
+        unpack = ["tar", "-xz", "-C", "sources", "--strip-components=1", "--no-same-owner"]
+        self._run("unpacking picoquic's sources", unpack, cwd=place, input=content)
+        tls, release = "sources/third_party/picotls", "-DCMAKE_BUILD_TYPE=Release"
+        libraries = [
+            f"-DPTLS_{kind}_LIBRARY={place}/tls/libpicotls-{kind.lower()}.a"
+            for kind in ("CORE", "OPENSSL", "MINICRYPTO")
+        ]
+        targets = ("picotls-core", "picotls-openssl", "picotls-minicrypto")
+        build = ["cmake", "--build"]
+        self._run(
+            "building picoquic",
+            ["cmake", "-S", tls, "-B", "tls", release, "-DWITH_FUSION=OFF", "-DWITH_DTRACE=OFF"],
+            [*build, "tls", "--parallel", "--target", *targets],
+            [
+                *("cmake", "-S", "sources/third_party/picoquic", "-B", "built", release),
+                *("-Dpicoquic_BUILD_TESTS=OFF", "-DBUILD_PICO_SIM=OFF"),
+                *(f"-DPTLS_INCLUDE_DIR={place}/{tls}/include", *libraries),
+            ],
+            [*build, "built", "--parallel", "--target", PICOQUIC.name],
+            ["mv", f"built/{PICOQUIC.name}", "."],
+            ["rm", "-rf", "sources", "tls", "built"],
+            cwd=place,
+        )
+        self._note(stamp, archive["hash"])
+
+    # --- our programs
+
+    def is_fresh(self, program: str) -> bool:
+        """Return whether a program was built after the last change of the sources, or from the same
+        ones: a checkout is newer than CI's cache.
+        """
+        binary = ROOT / "target" / self._profile / program
+        if not os.access(binary, os.X_OK):
+            return False
+        newest = max(file.stat().st_mtime for file in _sources(ROOT))
+        stamp = STATE / f"{self._profile}-{program}.sources"
+        return newest <= binary.stat().st_mtime or _read(stamp).strip() == sources_sum(ROOT)
+
+    def build(self, programs: list[str]) -> None:
+        """Build programs, all in one go: they share dependencies."""
+        self._own_the_tree(" ".join(programs))
+        oldest = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
+        if not _is_there("rust", set()):
+            raise HostError(
+                f"Rust is older than {oldest['rust-version']}",
+                "install a newer one (rustup, or Debian's cargo/cargo-web) and try again",
+            )
+        noq = _version("rustc") >= (1, 88)  # docs/decisions/0010-noq.md
+        settings = owner()
+        argv = ["cargo", "build", "--profile", self._profile, "--locked"]
+        if self._profile == "ci":  # and their tests, by clippy's compiler, as in the Makefile
+            clippy = shutil.which("clippy-driver", path=settings["env"]["PATH"])
+            settings["env"] |= {"RUSTC_WORKSPACE_WRAPPER": clippy or ""}
+            argv += ["--workspace", "--bins", "--tests", "--examples"]
+        with_noq = ("satpep", "satperf", "satvirtual")
+        if self._profile == "ci" or "satperf" in programs:
+            argv += ["--features", "satperf/quiche"]
+        for program in programs:
+            argv += ["-p", program] if self._profile != "ci" else []
+        for program in with_noq:
+            if noq and (self._profile == "ci" or program in programs):
+                argv += ["--features", f"{program}/noq"]
+        sum_ = sources_sum(ROOT)
+        self._run(f"building {' '.join(programs)}", argv, cwd=ROOT, **settings)
+        for program in programs:
+            (ROOT / "target" / self._profile / program).touch()
+            self._note(STATE / f"{self._profile}-{program}.sources", sum_)
+
+
+# --- what is there --------------------------------------------------------------------------------
+
+
+def _installed() -> set[str]:
+    if not shutil.which("dpkg-query"):
+        return set()
+    lines = _output("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n").splitlines()
+    return {line.split()[0] for line in lines if line.endswith(" installed")}
+
+
+def _is_there(name: str, installed: set[str]) -> bool:
+    """Return whether there is a package, or a program of a name that `_choose` replaces."""
+    nginx = bool(shutil.which("nginx") or shutil.which("/usr/sbin/nginx"))
+    match name:
+        case "web":
+            return nginx or bool(shutil.which("h2o"))
+        case "h3":
+            return nginx or bool(shutil.which("gtlsserver"))
+        case "rust":
+            return min(_version("cargo"), _version("rustc")) >= _oldest_rust()
+        case "rust-lint":
+            return bool(_version("cargo", "clippy") and _version("cargo", "fmt"))
+        case _:
+            return name in installed
+
+
+_FIRST_OF = {
+    # The page over HTTP/1.1 comes from H2O where the distribution has it, else from nginx
+    # (docs/decisions/0003-web-servers.md); over HTTP/3 from ngtcp2's server where there is one,
+    # else from an nginx that speaks HTTP/3.
+    "web": ("h2o", "nginx-light", "nginx"),
+    "h3": ("ngtcp2-server", "nginx-light", "nginx"),
+}
+
+
+def _choose(name: str) -> list[str]:
+    """Return this distribution's packages for a name of the table."""
+    if name in _FIRST_OF:
+        return [package for package in _FIRST_OF[name] if _candidate(package)][:1]
+    if name == "rust-lint":
+        if _candidate("rust-web-clippy") and not _candidate("rust-all"):
+            return ["rust-web-clippy", "rustfmt-web"]
+        return ["rust-clippy", "rustfmt"]
+    if name == "rust":  # Debian 13 has it; Debian 12 as the tool chain of its web browsers
+        suffixes = [
+            suffix
+            for suffix in ("", "-web")
+            if _numbers(_candidate(f"rustc{suffix}")) >= _oldest_rust()
+        ]
+        return [f"{program}{suffix}" for suffix in suffixes[:1] for program in ("cargo", "rustc")]
+    return [name]
+
+
+def _candidate(package: str) -> str:
+    """Return the version of a package that apt would install, or nothing."""
+    for line in _output("apt-cache", "policy", package).splitlines():
+        key, _, version = line.strip().partition(": ")
+        if key == "Candidate" and not version.startswith("("):
+            return version
+    return ""
+
+
+def _oldest_rust() -> tuple[int, ...]:
+    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text())
+    return _numbers(cargo["workspace"]["package"]["rust-version"])
+
+
+def _version(*command: str) -> tuple[int, ...]:
+    """Return the version that a command of the owner's prints, or nothing."""
+    words = _output(*command, "--version", **owner()).split()
+    return _numbers(words[1]) if len(words) > 1 else ()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers at the start of a version, without its Debian revision."""
+    numbers: list[int] = []
+    for part in version.partition("-")[0].partition("+")[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def _output(*argv: str | Path, **settings: Any) -> str:
+    """Return what a command prints; nothing if it fails or is missing."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, **settings)
+    except OSError:
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _python() -> Path:
+    """Return Debian's Python, or that which runs this."""
+    debian = Path("/usr/bin/python3")
+    return debian if debian.exists() else Path(sys.executable).resolve()
+
+
+@functools.cache
+def _locked(name: str) -> dict[str, Any]:
+    """Return a package of uv.lock: version, sdist, wheels."""
+    packages = tomllib.loads(LOCK.read_text())["package"]
+    found: dict[str, Any] = next(package for package in packages if package["name"] == name)
+    return found
+
+
+def _environment_sum() -> str:
+    """Return the SHA-256 of what the environment depends on, as the launcher computes it: a clone
+    that was moved needs a new one.
+    """
+    return _sha256(f"{ROOT}\n".encode() + LOCK.read_bytes())
+
+
+def picoquic_archive() -> str:
+    """Return name and version of the archive that picoquic is built from."""
+    return f"aiopquic {_locked('aiopquic')['version']}"
+
+
+def _sources(root: Path) -> list[Path]:
+    """Return the files that programs are built from."""
+    crates = sorted(file for file in (root / "crates").rglob("*") if file.is_file())
+    return [*crates, root / "Cargo.toml", root / "Cargo.lock"]
+
+
+def sources_sum(root: Path) -> str:
+    """Return the SHA-256 of what the programs of a checkout are built from."""
+    sums = [f"{_sha256(file.read_bytes())} {file.relative_to(root)}" for file in _sources(root)]
+    return _sha256("\n".join(sums).encode())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+def say(text: str) -> None:
+    """Print a line about progress."""
+    print(f"satlab: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Install the groups that are the arguments."""
+    try:
+        install(*sys.argv[1:])
+    except (ConfigError, HostError) as error:
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One run of a paper's cell, as the judgement sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from satlab.papers.figures import FIGURES, Spread
+from satlab.papers.scenario_figures import Records
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that is done: its number, and the outcome of its flows or the records of its
+    scenario.
+
+    `failed`: a connection ended before its time, or a sample failed.
+    """
+
+    number: int
+    outcome: Any
+    failed: bool
+    is_uncalibrated: bool
+
+    def spread(self, figure: str, phase: int) -> Spread | None:
+        """Return a figure, and its standard deviation over the time of a phase where it has one."""
+        return FIGURES[figure].read(self.outcome, phase)
+
+    def has_failed(self, figure: str) -> bool:
+        """Return whether the run counts as failed for a figure: a scenario whose sample failed, or
+        flows of which any did.
+        """
+        if isinstance(self.outcome, Records):
+            return self.spread(figure, 0) is None
+        return self.failed
+
+
+def of_flows(number: int, outcome: Mapping[str, Any]) -> Run:
+    """Return the run of an outcome; only those on the real clock have a calibration."""
+    failed = any(flow["status"] == "failed" for flow in outcome["flows"])
+    return Run(number, outcome, failed, bool(outcome.get("calibration")))

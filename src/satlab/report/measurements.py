@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measurements of runs, joined from their records: transfers, page metrics, failures.
+
+No formatting here.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import polars as pl
+
+import collect
+from collect import pages
+
+PAGE_METRICS = {
+    "response_start_ms": "Response Start",
+    "first_contentful_paint_ms": "First Contentful Paint",
+    "largest_contentful_paint_ms": "Largest Contentful Paint",
+    "speed_index_ms": "Speed Index",
+    "page_load_time_ms": "Page Load Time",
+}
+PROTOCOLS = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}
+
+
+@dataclass(frozen=True)
+class SummaryRecord:
+    """One summary record."""
+
+    run_id: str
+    scenario: str
+    profile: str
+    lab: str
+    metric: str
+    value: float | None
+    t_s: float | None
+    status: str
+    reason: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BulkTransfer:
+    """One bulk transfer. Rates in bit/s of payload; None where nothing was measured.
+
+    `carried_bps`: the TCP payload rate that the link carried while payload arrived, where its plan
+    is known.
+    """
+
+    run_id: str
+    profile: str
+    labels: Mapping[str, str]
+    goodput_bps: float | None
+    steady_bps: float | None
+    received_bytes: float | None
+    time_s: float | None
+    retransmits: float | None
+    cwnd_max_bytes: float | None
+    rtt_ms: float | None
+    clock_error_s: float
+    lost: str
+    status: str
+    reason: str
+    carried_bps: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name the transport and its congestion control; a transfer that left nothing is named
+        after its job.
+        """
+        if "transport" not in self.labels:
+            return self.labels.get("function", "")
+        return f"{self.labels['transport']} {self.labels['congestion_control']}".strip()
+
+
+@dataclass(frozen=True)
+class StreamFigure:
+    """One stream. `values` by metric, with the statistic of a delay behind it: ms, ratios, MOS."""
+
+    run_id: str
+    profile: str
+    labels: Mapping[str, str]
+    codec: str
+    values: Mapping[str, float | None]
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class VideoFigure:
+    """One adaptive video. `values` by metric: bit/s, ms, s, counts."""
+
+    run_id: str
+    profile: str
+    labels: Mapping[str, str]
+    values: Mapping[str, float | None]
+    status: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return (
+            f"{self.labels.get('function', '')} over"
+            f" {PROTOCOLS.get(self.labels.get('protocol', ''), '')}"
+        )
+
+
+class PageGroup(NamedTuple):
+    """What the loads behind one figure have in common; `kind` as in `kind_of_load`."""
+
+    run_id: str
+    page: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """One metric of a page over all loads of a run with one protocol through one PEP (`none`:
+    without), ms.
+    """
+
+    run_id: str
+    profile: str
+    page: str
+    protocol: str
+    pep: str
+    metric: str
+    median: float | None
+    low: float | None
+    high: float | None
+    ended: int
+    failed: int
+    censored: int
+    status: str
+    reason: str
+    percentiles: tuple[tuple[int, float | None], ...] = ()
+    """(75, ms) and so on, of enough loads alone; None: cut off."""
+
+    @property
+    def kind(self) -> str:
+        return kind_of_load(self.protocol, self.pep)
+
+    @property
+    def group(self) -> PageGroup:
+        return PageGroup(self.run_id, self.page, self.kind)
+
+    @property
+    def loads(self) -> int:
+        """Return the number of loads that were started."""
+        return self.ended + self.failed + self.censored
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failed or cut-off samples: the metrics, place, reason."""
+
+    run_id: str
+    metrics: tuple[str, ...]
+    status: str
+    place: str
+    reason: str
+
+
+def summaries(frames: Iterable[collect.Table]) -> list[SummaryRecord]:
+    """Return the summary records of several runs."""
+    return [SummaryRecord(**row) for frame in frames for row in collect.summaries(frame)]
+
+
+def series(frame: collect.Table, metric: str, **labels: str) -> list[tuple[float, float]]:
+    """Return (t_s, value) of one metric, of the rows that carry all of `labels`, in their order."""
+    rows = frame.lazy().filter(
+        (pl.col("metric") == metric) & pl.col("t_s").is_not_null() & pl.col("value").is_not_null()
+    )
+    for key, value in labels.items():
+        needle = json.dumps({key: value}, ensure_ascii=False)[1:-1]
+        rows = rows.filter(pl.col("labels").str.contains(needle, literal=True))
+    found = rows.select("t_s", "value").collect(engine="streaming")
+    return list(zip(found["t_s"].to_list(), found["value"].to_list(), strict=True))
+
+
+def transfers(rows: Iterable[SummaryRecord]) -> list[BulkTransfer]:
+    """Return all bulk transfers: totals from the client's records, window and RTT from the
+    sender's.
+    """
+    found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
+    for row in rows:
+        if (
+            row.labels.get("job") in ("satlab_ftp", "satlab_iperf3", "satlab_satperf")
+            and row.labels.get("stat", "median") == "median"
+        ):
+            key = row.run_id, row.labels.get("transfer") or f"instance {row.labels['instance']}"
+            found[key][row.metric] = row
+    return [_transfer(group) for group in found.values() if "goodput_bps" in group]
+
+
+def _transfer(group: Mapping[str, SummaryRecord]) -> BulkTransfer:
+    def value(metric: str) -> float | None:
+        return group[metric].value if metric in group else None
+
+    head = group["goodput_bps"]
+    lost, sent = value("udp_lost_packets"), value("udp_sent_packets")
+    return BulkTransfer(
+        head.run_id,
+        head.profile,
+        head.labels,
+        head.value,
+        value("goodput_steady_bps"),
+        value("received_bytes"),
+        value("transfer_time_s"),
+        value("retransmits_count"),
+        value("cwnd_max_bytes"),
+        value("tcp_rtt_ms"),
+        value("series_clock_error_s") or 0.0,
+        f"{lost / sent:.2%}" if sent and lost is not None else "",
+        head.status,
+        head.reason,
+    )
+
+
+def streams(rows: Iterable[SummaryRecord]) -> list[StreamFigure]:
+    """Return the streams of packets and loads, as their receivers measured them."""
+    found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
+    for row in rows:
+        if row.labels.get("job") in ("satlab_load", "satlab_stream"):
+            stat = row.labels.get("stat", "")
+            found[row.run_id, row.labels["instance"]][f"{row.metric} {stat}".strip()] = row
+    figures = []
+    for group in found.values():
+        head = group.get("one_way_delay_ms median") or group.get(
+            "one_way_delay_ms"
+        )  # of one that failed
+        if head is not None:
+            values = {name: row.value for name, row in group.items()}
+            codec = group["mos"].labels["codec"] if "mos" in group else ""
+            about = head.run_id, head.profile, head.labels, codec
+            figures.append(StreamFigure(*about, values, head.status, head.reason))
+    return figures
+
+
+def videos(rows: Iterable[SummaryRecord]) -> list[VideoFigure]:
+    """Return the adaptive videos, as their players measured them."""
+    found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
+    for row in rows:
+        if row.metric.startswith("video_"):
+            found[row.run_id, row.labels["instance"]][row.metric] = row
+    heads = [
+        (group["video_bitrate_bps"], group)
+        for group in found.values()
+        if "video_bitrate_bps" in group
+    ]
+    return [
+        VideoFigure(
+            *(
+                head.run_id,
+                head.profile,
+                head.labels,
+                {name: row.value for name, row in group.items()},
+            ),
+            *(head.status, head.reason),
+        )
+        for head, group in heads
+    ]
+
+
+def page_figures(rows: Iterable[SummaryRecord]) -> list[PageFigure]:
+    """Return the page metrics in the order metric, profile, protocol, run."""
+    found: dict[tuple[str, str, str, str, str], dict[str, SummaryRecord]] = defaultdict(dict)
+    for row in rows:
+        if row.metric in PAGE_METRICS and "stat" in row.labels:
+            key = (
+                row.metric,
+                row.run_id,
+                row.labels["page"],
+                row.labels["protocol"],
+                row.labels["pep"],
+            )
+            found[key][row.labels["stat"]] = row
+    order = list(PAGE_METRICS)
+    figures = [_page_figure(group) for group in found.values()]
+    return sorted(
+        figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.kind, f.run_id)
+    )
+
+
+def _page_figure(group: Mapping[str, SummaryRecord]) -> PageFigure:
+    def value(stat: str) -> float | None:
+        return group[stat].value if stat in group else None
+
+    head = group["median"]
+    count = {key: int(head.labels[key]) for key in ("n", "failed", "censored")}
+    return PageFigure(
+        head.run_id,
+        head.profile,
+        head.labels["page"],
+        head.labels["protocol"],
+        head.labels["pep"],
+        head.metric,
+        value("median"),
+        value("min"),
+        value("max"),
+        count["n"],
+        count["failed"],
+        count["censored"],
+        head.status,
+        head.reason,
+        tuple((share, value(f"p{share}")) for share in pages.PERCENTILES if f"p{share}" in group),
+    )
+
+
+def kind_of_load(protocol: str, pep: str) -> str:
+    """Name what loads have in common that are compared with each other: the protocol, and the PEP
+    if there is one.
+    """
+    name = PROTOCOLS.get(protocol, protocol)
+    return name if pep == collect.NO_PEP else f"{name}, PEP {pep}"
+
+
+def group_of(load: SummaryRecord) -> PageGroup:
+    """Return the group of a row of a page load."""
+    return PageGroup(
+        load.run_id, load.labels["page"], kind_of_load(load.labels["protocol"], load.labels["pep"])
+    )
+
+
+def loads(rows: Iterable[SummaryRecord], metric: str) -> Iterator[SummaryRecord]:
+    """Yield one metric of single page loads."""
+    return (row for row in rows if row.metric == metric and "load" in row.labels)
+
+
+def failures(rows: Iterable[SummaryRecord]) -> list[Failure]:
+    """Return the failed and cut-off samples; metrics that failed together are one line."""
+    groups: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.status != "ok" and "censored" not in row.labels:  # summaries of page loads have that
+            groups[row.run_id, row.status, _place(row.labels), row.reason].append(row.metric)
+    return [
+        Failure(run_id, tuple(dict.fromkeys(metrics)), status, place, reason)
+        for (run_id, status, place, reason), metrics in groups.items()
+    ]
+
+
+def _place(labels: Mapping[str, str]) -> str:
+    parts = [
+        labels.get("function", ""),
+        labels.get("file", ""),
+        labels.get("direction", ""),
+        labels.get("check", ""),
+    ]
+    parts += [f"{key} {labels[key]}" for key in ("terminal", "fifo") if key in labels]
+    parts.append(f"load {labels['load']}" if "load" in labels else "")
+    parts.append(f"on {labels['entity']}" if "entity" in labels else "")
+    return ", ".join(part for part in parts if part)

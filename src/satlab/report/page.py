@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A page as data: sections of tiles, tables, plots, texts, facts and filmstrips.
+
+Builders of pages fill these in; `html.py` writes them as HTML, `plotly.py` draws the plots,
+`text_tables.py` writes tables for terminals and as Markdown. No formatting of HTML here.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+State = Literal["", "good", "bad"]
+"""Of a figure or a verdict: it has a colour and a tick or cross."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One answer in large print."""
+
+    figure: str
+    caption: str
+    unit: str = ""
+    state: State = ""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The answers of a page, side by side."""
+
+    tiles: Sequence[Tile]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell with more than a plain text. `small` is printed below it."""
+
+    text: str
+    state: State = ""
+    is_strong: bool = False
+    small: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Row = Sequence[str | Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: `rows`, or in their place `groups` of rows below a heading each.
+
+    `numbers`: names of columns that are aligned to the right; `verdict`: name of the one whose
+    cells have states. On a narrow page each row of `cards` is a card; `keys` says how many columns,
+    from the left, name it.
+    """
+
+    head: tuple[str, ...]
+    rows: Sequence[Row] = ()
+    groups: Mapping[str, Sequence[Row]] | None = None
+    numbers: Collection[str] = ()
+    verdict: str = ""
+    title: str = ""
+    caption: str = ""
+    cards: bool = False
+    keys: int = 0
+
+    @property
+    def parts(self) -> Mapping[str, Sequence[Row]]:
+        """Return rows by heading; '' for none."""
+        return {"": self.rows} if self.groups is None else self.groups
+
+    def columns(self, *names: str) -> "Table":
+        """Return the table with these columns alone, in this order."""
+        places = [self.head.index(name) for name in names]
+        kept = {
+            heading: [[row[place] for place in places] for row in rows]
+            for heading, rows in self.parts.items()
+        }
+        if self.groups is None:
+            return replace(self, head=names, rows=kept[""])
+        return replace(self, head=names, groups=kept)
+
+    def ungrouped(self, name: str) -> "Table":
+        """Return the table with the headings of its groups as its first column, `name`."""
+        rows = [(heading, *row) for heading, rows in self.parts.items() for row in rows]
+        return replace(self, head=(name, *self.head), rows=rows, groups=None)
+
+
+def all_but(head: Sequence[str], texts: int) -> frozenset[str]:
+    """Return the names of the columns behind the first `texts` ones."""
+    return frozenset(head[texts:])
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph, with a list of `items` below it. `code`: commands, each line as it is."""
+
+    text: str
+    kind: Literal["plain", "note", "alert", "code"] = "plain"
+    items: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and their values: where a run comes from, what words mean."""
+
+    facts: Sequence[tuple[str, str]]
+    title: str = ""
+
+
+# --- plots ----------------------------------------------------------------------------------------
+
+Value = float | str
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis; its title names the unit. `share`: its part of the height, among those of one plot.
+
+    `categories`: texts in their order; `ticks`: texts at values; `heading`: printed above its row.
+    """
+
+    title: str
+    range: tuple[float, float] | None = None
+    scale: Literal["linear", "log"] = "linear"
+    from_zero: bool = False
+    categories: Sequence[str] | None = None
+    ticks: Mapping[float, str] | None = None
+    step: float | None = None
+    is_reversed: bool = False
+    is_bare: bool = False
+    heading: str = ""
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of one thing, drawn alike.
+
+    `style`: number of its colour, dash and symbol, as far as these are not given; `row`: number of
+    its y axis, from the top; `interval`: half lengths of the intervals around `y`; `group`: series
+    that the legend switches together.
+    """
+
+    name: str
+    x: Sequence[Value]
+    y: Sequence[float]
+    shape: Literal["line", "steps", "marks", "marked line", "bars", "boxes"] = "line"
+    style: int = 0
+    row: int = 0
+    interval: Sequence[float] = ()
+    colour: str = ""
+    dash: str = ""
+    symbol: str = ""
+    size: float = 8
+    width: float = 2
+    opacity: float = 1.0
+    in_legend: bool = True
+    group: str = ""
+    hover: str = ""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Horizontal bars from `start` on, in the unit of the x axis; one for each of `y`.
+
+    `texts`: what each is, shown when it is pointed at, above `hover`.
+    """
+
+    name: str
+    y: Sequence[Value]
+    start: Sequence[float]
+    length: Sequence[float]
+    colour: str
+    pattern: str = ""
+    texts: Sequence[str] = ()
+    hover: str = ""
+    in_legend: bool = True
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A line across the plot at a value of an axis; with `until` the area between both."""
+
+    axis: Literal["x", "y"]
+    at: float
+    until: float | None = None
+    label: str = ""
+    row: int = 0
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot: what it shows in words, its series over one x axis, its height in px, its data as a
+    table. A `folded` one is below a summary that opens it.
+
+    `y`: a row of the plot each, from the top; `room`: px for the legend below.
+    """
+
+    key: str
+    title: str
+    caption: str
+    x: Axis
+    y: tuple[Axis, ...]
+    series: Sequence[Series | Spans]
+    height: int
+    table: Table
+    marks: Sequence[Mark] = ()
+    bars: Literal["group", "stack", "overlay"] = "group"
+    has_legend: bool = True
+    room: int = 0
+    folded: bool = False
+
+
+def line(name: str, points: Points, style: int = 0) -> Series:
+    """Return a line through points; its dash distinguishes it as well as its colour."""
+    return Series(name, [x for x, _ in points], [y for _, y in points], style=style)
+
+
+def per_second(points: Points) -> list[tuple[float, float]]:
+    """Average values over whole seconds from 0 on, dated at their middle; one less than half full
+    is left out.
+    """
+    buckets: dict[int, list[float]] = {}
+    for t, value in points:
+        if t > 0:
+            buckets.setdefault(int(max(0.0, t - 1e-9)), []).append(value)
+    full = max(map(len, buckets.values()), default=0)
+    return [
+        (second + 0.5, sum(values) / len(values))
+        for second, values in sorted(buckets.items())
+        if len(values) * 2 >= full
+    ]
+
+
+def side_by_side(columns: Mapping[str, Points]) -> Table:
+    """Return means over whole seconds of several series, side by side."""
+    seconds = [dict(per_second(points)) for points in columns.values()]
+    times = sorted(set().union(*seconds))
+    rows = [
+        (f"{t:.1f}", *(f"{values[t]:.3f}" if t in values else "" for values in seconds))
+        for t in times
+    ]
+    head = ("time (s)", *columns)
+    return Table(head, rows, numbers=all_but(head, 1))
+
+
+# --- filmstrips, pages ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a page looked like at a time: picture (JPEG in base64, None: white), share of the change
+    in words, and both for those who do not see it.
+    """
+
+    jpeg: str | None
+    share: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The filmstrip of one load: its name, its Speed Index in words, a frame for each time."""
+
+    name: str
+    speed_index: str
+    frames: Sequence[Frame]
+
+
+@dataclass(frozen=True)
+class Filmstrip:
+    """Filmstrips over the same times."""
+
+    times: Sequence[str]
+    strips: Sequence[Strip]
+
+
+Part = Tiles | Table | Text | Facts | Plot | Filmstrip
+
+
+@dataclass(frozen=True)
+class Section:
+    """Parts below a heading."""
+
+    title: str
+    parts: Sequence[Part]
+
+    @classmethod
+    def of(cls, table: Table) -> "Section":
+        """Return a section of a table alone, with its title."""
+        return cls(table.title[:1].upper() + table.title[1:], [table])
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: `lead` stands below its title, before the sections."""
+
+    product: str
+    title: str
+    lead: Sequence[Part]
+    sections: Sequence[Section]
+
+    @property
+    def plots(self) -> list[Plot]:
+        """Return all plots in their order."""
+        parts = [*self.lead, *(part for section in self.sections for part in section.parts)]
+        return [part for part in parts if isinstance(part, Plot)]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run folder as a report reads it: its records, link plan and manifest, names and facts."""
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import collect
+from satlab.report import capacity
+from satlab.report import measurements as read
+from satlab.report.measurements import BulkTransfer, SummaryRecord
+from satlab.report.page import Points
+
+
+@dataclass(frozen=True)
+class PageLoadOfKind:
+    """A page load with its protocol and proxy in words (measurements.kind_of_load)."""
+
+    kind: str
+    load: collect.PageLoad
+
+
+@dataclass(frozen=True)
+class ObservationOfKind:
+    """An observed page load likewise."""
+
+    kind: str
+    load: collect.PageObservation
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with
+    its raw files.
+    """
+
+    manifest: collect.Manifest
+    link: Mapping[str, Any] | None
+    options: tuple[str, ...]
+    frame: collect.Table
+    rows: tuple[SummaryRecord, ...]
+    loads: tuple[PageLoadOfKind, ...]
+    altered: tuple[str, ...]
+    observations: tuple[ObservationOfKind, ...] = ()
+
+    @property
+    def is_calibrated(self) -> bool:
+        whole = [row.value == 1 for row in self.rows if row.metric == "calibration_ok"]
+        return bool(whole) and all(whole)
+
+    @property
+    def jobs_start_s(self) -> float:
+        """Return when the first job began, seconds since the start of the run; 0 when none did."""
+        starts = [float(row.labels["start_s"]) for row in self.rows if "start_s" in row.labels]
+        return min(starts, default=0.0)
+
+    @cached_property
+    def carried(self) -> Points:
+        """Return what the forward link carries from when on, bit/s of TCP payload; empty where that
+        is not known.
+        """
+        if self.link is None:
+            return ()
+        modcod_ids = read.series(self.frame, "link_modcod_id", direction="forward")
+        since_jobs = [(t_s - self.jobs_start_s, value) for t_s, value in modcod_ids]
+        return capacity.over_time(since_jobs, self.link["forward"])
+
+    def carried_by(self, one: BulkTransfer) -> Points:
+        """Return what the forward link carries, for a transfer that it carried."""
+        kind = one.labels.get("transport"), one.labels.get("direction")
+        return self.carried if kind == ("TCP", "download") else ()
+
+    def carried_bps(self, one: BulkTransfer) -> float | None:
+        """Return the TCP payload rate that the link carries, the mean while payload arrived."""
+        if self.link is None or one.labels.get("transport") != "TCP":
+            return None
+        transfer = one.labels.get("transfer")  # those of FTP have no series
+        arrived = [] if transfer is None else self._goodput(transfer)
+        measured = capacity.mean_bps(
+            self.carried_by(one), (t_s - self.jobs_start_s for t_s, _ in arrived)
+        )
+        direction = "forward" if one.labels.get("direction") == "download" else "return"
+        return float(self.link[direction]["tcp_goodput_bps"]) if measured is None else measured
+
+    def _goodput(self, transfer: str) -> Points:
+        return read.series(self.frame, "goodput_bps", transfer=transfer)
+
+    def command(self) -> str:
+        """Return the command that repeats the run."""
+        about = self.manifest
+        scenario = f"openbach-scenarios/scenarios/{about.scenario}.json"
+        argv = ["./satlab", "run", scenario, *self.options]
+        for name, value in sorted(about.arguments.items()):
+            argv += ["--set", f"{name}={value}"]
+        return shlex.join(argv)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return where the run comes from, by names in words."""
+        about = self.manifest
+        facts = [
+            ("status", about.status + (f": {about.reason}" if about.reason else "")),
+            ("scenario", f"{about.scenario}, SHA-256 {about.scenario_sha256}"),
+            ("profile", f"{about.profile}, SHA-256 {about.profile_sha256}"),
+            ("lab, emulator, seed", f"{about.lab}, {about.emulator}, {about.seed}"),
+            ("arguments", ", ".join(f"{k}={v}" for k, v in sorted(about.arguments.items()))),
+            ("host", ", ".join(f"{k} {_fact(v)}" for k, v in sorted(about.host.items()))),
+            ("versions", ", ".join(f"{k} {v}" for k, v in sorted(about.versions.items()))),
+            (
+                "raw files",
+                f"{len(about.files)}, {'changed since' if self.altered else 'as written'}",
+            ),
+        ]
+        if self.link is not None:
+            facts.insert(3, ("link", _link_in_words(self.link)))
+        return [(name, text or "none") for name, text in facts]
+
+
+def read_run(folder: Path, run: collect.Collected) -> ReportedRun:
+    """Complete what was collected of a run folder. Raises `collect.RunFolderError`."""
+    about = collect.manifest(folder)
+    return ReportedRun(
+        about,
+        _link_plan(folder / "plan.json"),
+        _options(folder / "plan.json") or ("--profile", about.profile),
+        run.records,
+        tuple(read.summaries([run.records])),
+        tuple(
+            PageLoadOfKind(read.kind_of_load(one.load.protocol, one.pep), one.load)
+            for one in run.stored.loads
+        ),
+        tuple(collect.verify(folder) if about.ended_unix_s is not None else []),
+        tuple(
+            ObservationOfKind(read.kind_of_load(one.load.protocol, one.pep), one.load)
+            for one in run.stored.observations
+        ),
+    )
+
+
+def _link_plan(path: Path) -> Mapping[str, Any] | None:
+    """Return the link's plan, or None when the file is missing or not whole."""
+    needed = ("loss_ratio", "queue_bytes", "bdp_bytes", "tcp_goodput_bps", "one_way_delay_ms")
+    try:
+        link = json.loads(path.read_text())["link"]
+        for direction in ("forward", "return"):
+            for key in needed:
+                float(link[direction][key])
+        float(link["rtt_ms"]["configured"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return dict(link)
+
+
+def _options(path: Path) -> tuple[str, ...]:
+    """Return the link's options on the command line; none when the file is missing or does not have
+    them.
+    """
+    try:
+        return tuple(map(str, json.loads(path.read_text())["options"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+
+
+def names(runs: Sequence[ReportedRun]) -> dict[str, str]:
+    """Name runs, by id: scenario and profile; alike ones also by what differs of emulator and
+    arguments, or by their id.
+    """
+    short = {
+        run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs
+    }
+    for name in [name for name, count in Counter(short.values()).items() if count > 1]:
+        alike = [run.manifest for run in runs if short[run.manifest.run_id] == name]
+        settings = [{"emulator": one.emulator, **one.arguments} for one in alike]
+        keys = sorted(set().union(*settings))
+        keys = [key for key in keys if len({one.get(key) for one in settings}) > 1]
+        for about, own in zip(alike, settings, strict=True):
+            differing = " ".join(f"{key}={own.get(key, 'unset')}" for key in keys)
+            short[about.run_id] = f"{name}, {differing or about.run_id}"
+    again = Counter(short.values())
+    return {
+        run_id: name if again[name] == 1 else f"{name}, {run_id[-4:]}"
+        for run_id, name in short.items()
+    }
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _link_in_words(link: Mapping[str, Any]) -> str:
+    forward, back = link["forward"], link["return"]
+    return (
+        f"forward {forward['modcod']}, {forward['rate_bps'] / 1e6:.2f} Mbit/s,"
+        f" {forward['one_way_delay_ms']:g} ms; return {back['rate_bps'] / 1e6:.2f} Mbit/s;"
+        f" terrestrial {link['terrestrial_one_way_delay_ms']:g} ms; RTT"
+        f" {link['rtt_ms']['configured']:g} ms; forward queue {forward['queue_bytes']:,} bytes;"
+        f" loss {forward['loss_ratio']:g} per {forward['loss_unit']}"
+    )

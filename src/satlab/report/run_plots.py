@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plots of runs: bulk transfers, page loads, and the link. Time runs from the first job."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from collect import PageLoad, Table
+from satlab.link import modcods
+from satlab.report import measurements as read
+from satlab.report import page
+from satlab.report.measurements import PAGE_METRICS, PageFigure, PageGroup, SummaryRecord
+from satlab.report.page import (
+    Axis,
+    Mark,
+    Plot,
+    Points,
+    Series,
+    Spans,
+    all_but,
+    line,
+    per_second,
+    side_by_side,
+)
+
+SINCE = "Time since the first job began (s)"
+"""The time zero of all plots over the time of a run."""
+SINCE_NAVIGATION = "Time since navigation start (s)"
+
+
+@dataclass(frozen=True)
+class RequestKind:
+    """What a browser asked for: in words, with the colour and pattern of its bars."""
+
+    label: str
+    colour: str
+    pattern: str
+
+
+KINDS = {
+    "navigation": RequestKind("document", "--c4", ""),
+    "link": RequestKind("style sheet", "--c2", "/"),
+    "iframe": RequestKind("iframe", "--c1", "."),
+    "img": RequestKind("image", "--c3", "x"),
+    "other": RequestKind("other", "--c5", "-"),
+}
+"""By the initiator type of Resource Timing."""
+SHORT = {
+    "response_start_ms": "RS",
+    "first_contentful_paint_ms": "FCP",
+    "largest_contentful_paint_ms": "LCP",
+    "speed_index_ms": "SI",
+    "page_load_time_ms": "PLT",
+}
+KIND_STYLE = {"HTTP/1.1": 1, "HTTP/2": 2, "HTTP/3": 0}
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    """The series of a run to draw: the run's name, its records, when its jobs began (s)."""
+
+    name: str
+    frame: Table
+    jobs_start_s: float
+
+    def since_jobs(
+        self, metric: str, scale: float = 1.0, slack_s: float = 0.0, **labels: str
+    ) -> Points:
+        """Return a scaled series from the jobs' start on; `slack_s`: from this long before it."""
+        return [
+            (t - self.jobs_start_s, value * scale)
+            for t, value in read.series(self.frame, metric, **labels)
+            if t >= self.jobs_start_s - slack_s
+        ]
+
+
+# --- bulk -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """One bulk transfer to draw, by its name in `run`; `clock_error_s`: how sure its clock is.
+
+    `capacity`: what the link carries from when on (s since the jobs began, bit/s), where that
+    changes.
+    """
+
+    run: RunSeries
+    transfer: str
+    clock_error_s: float
+    capacity_bps: float | None
+    queue_limit_bytes: float | None
+    capacity: Points = ()
+
+    def of_sender(self, metric: str, scale: float) -> Points:
+        """Return a series of the transfer's first flow."""
+        return self.run.since_jobs(metric, scale, 0.5, transfer=self.transfer, flow="1")
+
+    def of_link(self, metric: str, scale: float) -> Points:
+        """Return a series of the forward link."""
+        return self.run.since_jobs(metric, scale, 0.5, direction="forward")
+
+
+def goodput(bulks: Sequence[Bulk]) -> Plot | None:
+    """Draw goodput over time of all transfers."""
+    series: list[Series] = []
+    rows: list[tuple[str, ...]] = []
+    highest_mbps = 0.0
+    for style, bulk in enumerate(bulks):
+        name = bulk.run.name
+        points = bulk.run.since_jobs("goodput_bps", 1e-6, 0.5, transfer=bulk.transfer)
+        seconds = per_second(points)
+        highest_mbps = max([highest_mbps, *(value for _, value in seconds)])
+        faint = line(f"{name}, 0.1 s", points, style)
+        series.append(
+            replace(faint, dash="solid", width=1, opacity=0.35, in_legend=False, hover="skip")
+        )
+        edges = [(t - 0.5, value) for t, value in seconds]
+        edges += [(t + 0.5, value) for t, value in seconds[-1:]]
+        series.append(replace(line(name, edges, style), shape="steps"))
+        rows += [(name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
+    if not rows:
+        return None
+    levels = {
+        (bulk.capacity_bps, tuple(bulk.capacity)) for bulk in bulks if bulk.capacity_bps is not None
+    }
+    capacity_bps, changing = levels.pop() if len(levels) == 1 else (None, ())
+    caption = (
+        "Payload at the receiver, in order: a gap with a peak behind it is data that waited for a"
+        " retransmission. Bold: means over 1 s. Faint: over 0.1 s, cut off at the top."
+    )
+    marks = []
+    if capacity_bps is not None:
+        caption += " Thin grey line: the TCP payload that framing and encapsulation leave room for"
+        caption += " with the MODCOD in force." if changing else "."
+    if changing:
+        end_s = max(float(t) for one in series for t in one.x)
+        steps = [(t, value / 1e6) for t, value in changing if t <= end_s]
+        carried = line("link carries", [*steps, (end_s, steps[-1][1])])
+        series.append(replace(carried, shape="steps", colour="--muted", width=1.5))
+        highest_mbps = max([highest_mbps, *(value / 1e6 for _, value in changing)])
+    elif capacity_bps is not None:
+        label = f"link carries {capacity_bps / 1e6:.2f} Mbit/s"
+        marks.append(Mark("y", capacity_bps / 1e6, label=label))
+        highest_mbps = max(highest_mbps, capacity_bps / 1e6)
+    head = ("transfer", "time (s)", "goodput (Mbit/s)")
+    return Plot(
+        key="goodput",
+        title="Goodput over time",
+        caption=caption,
+        x=Axis(SINCE, from_zero=True),
+        y=(Axis("Goodput (Mbit/s)", range=(0, 1.15 * highest_mbps)),),
+        series=series,
+        height=340,
+        table=page.Table(head, rows, numbers=all_but(head, 1)),
+        marks=marks,
+    )
+
+
+@dataclass(frozen=True)
+class StackRow:
+    """A series over the time of a run, in a row of its own."""
+
+    name: str
+    unit: str
+    points: Points
+    shape: Literal["line", "steps"] = "line"
+    from_zero: bool = True
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.unit})"
+
+
+def window(bulk: Bulk, number: int) -> Plot | None:
+    """Draw window, forward queue and RTT of one transfer over one time axis."""
+    rows = [
+        StackRow("Congestion window", "MB", bulk.of_sender("cwnd_bytes", 1e-6)),
+        StackRow("Forward queue", "MB", bulk.of_link("link_queue_bytes", 1e-6)),
+        StackRow("RTT at the sender", "ms", bulk.of_sender("tcp_rtt_ms", 1.0)),
+        StackRow("Drops, forward", "packets", bulk.of_link("link_dropped_packets", 1.0)),
+    ]
+    if not rows[0].points:
+        return None
+    limit = bulk.queue_limit_bytes
+    return stack(
+        key=f"window-{number}",
+        title=f"Window and queue: {bulk.run.name}",
+        caption=f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops"
+        " to the sampling interval.",
+        rows=rows,
+        marks=[] if limit is None else [Mark("y", limit / 1e6, label="limit", row=1)],
+    )
+
+
+def stack(
+    key: str,
+    title: str,
+    caption: str,
+    rows: Sequence[StackRow],
+    more: Sequence[Series] = (),
+    marks: Sequence[Mark] = (),
+) -> Plot:
+    """Draw several series, one below the other over one time axis, and `more` in their rows."""
+    series = [
+        replace(line(row.title, row.points, place), dash="solid", row=place, shape=row.shape)
+        for place, row in enumerate(rows)
+    ]
+    return Plot(
+        key=key,
+        title=title,
+        caption=caption,
+        x=Axis(SINCE),
+        y=tuple(Axis(row.unit, from_zero=row.from_zero, heading=row.name) for row in rows),
+        series=[*series, *more],
+        height=560,
+        table=side_by_side({row.title: row.points for row in rows}),
+        marks=marks,
+        has_legend=False,
+    )
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def page_spread(
+    rows: Sequence[SummaryRecord],
+    figures: Sequence[PageFigure],
+    published: Mapping[tuple[PageGroup, str], float | None],
+    groups: Mapping[PageGroup, str],
+) -> Plot | None:
+    """Draw every load of every metric as a point, medians as bars, published medians as open
+    diamonds.
+
+    `groups`: their names in drawing order; `published` is by group and metric.
+    """
+    metrics = [metric for metric in PAGE_METRICS if any(f.metric == metric for f in figures)]
+    if not metrics:
+        return None
+    width = 0.8 / max(len(groups), 1)
+    has_own_style = len({group.kind for group in groups} & KIND_STYLE.keys()) == len(groups)
+    series: list[Series] = []
+    for number, (group, name) in enumerate(groups.items()):
+        style = KIND_STYLE[group.kind] if has_own_style else number
+        points, medians, papers = [], [], []
+        for place, metric in enumerate(metrics):
+            x = place + (number - (len(groups) - 1) / 2) * width
+            loads = [r for r in read.loads(rows, metric) if read.group_of(r) == group]
+            values = [r.value / 1000 for r in loads if r.value is not None]
+            step = width * 0.5 / max(len(values), 1)
+            first = x - (len(values) - 1) / 2 * step
+            points += [(first + i * step, value) for i, value in enumerate(values)]
+            medians += [
+                (x, f.median / 1000)
+                for f in figures
+                if (f.group, f.metric) == (group, metric) and f.median is not None
+            ]
+            paper = published.get((group, metric))
+            papers += [] if paper is None else [(x + width * 0.42, paper / 1000)]
+        shared = Series(
+            name, (), (), "marks", style, group="".join(group), hover="%{y:.3f} s", in_legend=False
+        )
+        median = replace(shared, symbol="line-ew", size=22, name=f"{name}, median")
+        of_paper = replace(
+            shared, symbol="diamond-open", size=11, colour="--text", name=f"{name}, published"
+        )
+        series += [
+            _through(median, medians),
+            _through(replace(shared, opacity=0.7, in_legend=True), points),
+            _through(of_paper, papers),
+        ]
+    caption = (
+        f"{'; '.join(f'{SHORT[m]}: {PAGE_METRICS[m]}' for m in metrics)}. One point per load, bar:"
+        " median."
+    )
+    if any(published.values()):
+        caption += " Open diamond: published median."
+    table = [
+        (
+            groups[read.group_of(r)],
+            PAGE_METRICS[metric],
+            r.labels["load"],
+            milliseconds(r.value) or r.status,
+        )
+        for metric in metrics
+        for r in read.loads(rows, metric)
+    ]
+    head = ("protocol", "metric", "load", "ms")
+    return Plot(
+        key="pages",
+        title="Page metrics, every load",
+        caption=caption,
+        x=Axis(
+            "",
+            range=(-0.6, len(metrics) - 0.4),
+            ticks={place: SHORT[metric] for place, metric in enumerate(metrics)},
+            is_bare=True,
+        ),
+        y=(Axis(SINCE_NAVIGATION, from_zero=True),),
+        series=series,
+        height=380,
+        table=page.Table(head, table, numbers=all_but(head, 1)),
+    )
+
+
+def _through(series: Series, points: Points) -> Series:
+    return replace(series, x=[x for x, _ in points], y=[y for _, y in points])
+
+
+def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Plot:
+    """Draw the requests of one load, start to end, in the order they started."""
+    objects = sorted(load.resources, key=lambda r: (r.start_ms, r.response_end_ms, r.name))
+    bars = []
+    for initiator, kind in KINDS.items():
+        own = [
+            (place, r)
+            for place, r in enumerate(objects, start=1)
+            if (r.initiator_type if r.initiator_type in KINDS else "other") == initiator
+        ]
+        bars.append(
+            Spans(
+                kind.label,
+                [place for place, _ in own],
+                [r.start_ms / 1000 for _, r in own],
+                [(r.response_end_ms - r.start_ms) / 1000 for _, r in own],
+                kind.colour,
+                kind.pattern,
+                texts=[
+                    f"{short_name(r.name)}: {r.encoded_body_bytes:,} bytes, complete after"
+                    f" {r.response_end_ms:,.0f} ms"
+                    for _, r in own
+                ],
+                in_legend=bool(own),
+            )
+        )
+    moments = {
+        "RS": load.response_start_ms,
+        "FCP": load.first_contentful_paint_ms,
+        "PLT": load.page_load_time_ms,
+    }
+    rows = [
+        (
+            short_name(r.name),
+            r.initiator_type,
+            r.next_hop_protocol,
+            milliseconds(r.start_ms),
+            milliseconds(r.response_end_ms),
+            f"{r.encoded_body_bytes:,}",
+        )
+        for r in objects
+    ]
+    head = ("request", "kind", "protocol", "start (ms)", "end (ms)", "body (bytes)")
+    return Plot(
+        key=f"waterfall-{number}",
+        title=f"Requests over {name}",
+        caption=f"Load {load.load_index} of {name}, the one nearest the median Page Load Time:"
+        f" {load.objects} objects, {load.body_bytes:,} bytes. A bar begins when the browser asks"
+        " for the object, so it includes waiting for a free connection. RS, FCP, PLT: the page"
+        " metrics of this load.",
+        x=Axis(SINCE_NAVIGATION, range=(0, until_s * 1.03)),
+        y=(Axis("Request", is_reversed=True, is_bare=True),),
+        series=bars,
+        height=420,
+        table=page.Table(head, rows, numbers=all_but(head, 1)),
+        marks=[
+            Mark("x", value / 1000, label=label)
+            for label, value in moments.items()
+            if value is not None
+        ],
+        bars="overlay",
+    )
+
+
+# --- link -----------------------------------------------------------------------------------------
+
+
+def slots(run: RunSeries, number: int) -> Plot | None:
+    """Draw the bursts of a return link on demand; None without demand."""
+    columns = {
+        kind: per_second(run.since_jobs(f"link_slots_{kind}", direction="return"))
+        for kind in ("assigned", "used", "free")
+    }
+    if not columns["assigned"]:
+        return None
+    return Plot(
+        key=f"slots-{number}",
+        title=f"Return slots: assigned, used, free: {run.name}",
+        caption="Bursts granted to the terminal, those of them that it sent, and those that no"
+        " terminal was granted; means over 1 s of the counts of a metrics interval.",
+        x=Axis(SINCE, from_zero=True),
+        y=(Axis("Bursts per metrics interval", from_zero=True),),
+        series=[line(kind, points, style) for style, (kind, points) in enumerate(columns.items())],
+        height=300,
+        table=side_by_side({f"{kind} (bursts)": points for kind, points in columns.items()}),
+    )
+
+
+def adaptation(
+    run: RunSeries, frames_by_modcod: Mapping[str, float], forward: Mapping[str, Any], number: int
+) -> Plot | None:
+    """Draw MODCOD and rate of a forward link against Es/N0; None where Es/N0 and MODCOD stay as
+    they are.
+
+    `forward`: the link's plan, empty without one.
+    """
+
+    def points(metric: str, scale: float = 1.0) -> Points:
+        return run.since_jobs(metric, scale, direction="forward")
+
+    quality, needed = points("link_es_n0_db"), points("link_threshold_db")
+    modcod = points("link_modcod_id")
+    if len({value for _, value in quality}) < 2 and len({value for _, value in modcod}) < 2:
+        return None
+    rates = [(t, modcods.forward_rate_bps(forward, int(modcod_id))) for t, modcod_id in modcod]
+    capacity = [(t, rate / 1e6) for t, rate in rates if rate is not None]
+    used = sorted(frames_by_modcod.items(), key=lambda pair: -pair[1])
+    sent = ", ".join(f"{name} {count:,.0f}" for name, count in used)
+    rate = points("link_rate_bps", 1e-6)
+    dashed = "Rate, and what the MODCOD carries (dashed)"
+    rows = [
+        StackRow("Es/N0, and what the MODCOD needs (dashed)", "dB", quality, from_zero=False),
+        StackRow("MODCOD", "id", modcod, shape="steps"),
+        StackRow(dashed, "Mbit/s", rate),
+        StackRow("Frames lost", "frames", points("link_lost_frames")),
+    ]
+    drawn = stack(
+        key=f"adaptation-{number}",
+        title=f"MODCOD and rate against attenuation: {run.name}",
+        caption="A frame is lost where Es/N0 is below what its MODCOD needs. The gateway learns of"
+        " Es/N0 a round trip and up to a report period later, and keeps the profile's margin."
+        f" Frames sent: {sent or 'none'}.",
+        rows=rows,
+        more=[
+            replace(line("needed (dB)", needed, 1), shape="steps"),
+            replace(line("capacity (Mbit/s)", capacity, 1), shape="steps", row=2),
+        ],
+    )
+    columns = {"needed (dB)": needed, **{row.title: row.points for row in rows}}
+    return replace(drawn, table=side_by_side(columns))
+
+
+def lateness(runs: Iterable[RunSeries], limit_us: float | None) -> Plot | None:
+    """Draw how late the emulator released packets."""
+    series: list[Series] = []
+    rows: list[tuple[str, ...]] = []
+    for number, run in enumerate(runs):
+        for direction, dash in (("forward", "solid"), ("return", "dot")):
+            points = run.since_jobs("link_release_late_p99_us", direction=direction)
+            if points:
+                label = f"{run.name}, {direction}"
+                drawn = line(label, points, number)
+                series.append(replace(drawn, dash=dash, width=1.5, opacity=0.9))
+                rows += [(label, f"{t:.1f}", f"{value:.1f}") for t, value in per_second(points)]
+    if not series:
+        return None
+    caption = (
+        "How late packets left the emulated link, 99th percentile per interval. Solid: forward,"
+        " dotted: return."
+    )
+    if limit_us is not None:
+        caption += f" Tolerance: {limit_us:g} µs for 99 of 100 packets of the scenario."
+    head = ("run and direction", "time (s)", "p99, mean over 1 s (µs)")
+    return Plot(
+        key="lateness",
+        title="Release error of the emulator",
+        caption=caption,
+        x=Axis(SINCE, from_zero=True),
+        y=(Axis("Release error, p99 (µs)", scale="log"),),
+        series=series,
+        height=280 + 20 * len(series),
+        table=page.Table(head, rows, numbers=all_but(head, 1)),
+    )
+
+
+def milliseconds(value: float | None) -> str:
+    """Return ms without decimals, "" for None."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def short_name(url: str) -> str:
+    """Return the path of a URL."""
+    rest = url.split("://", 1)[-1]
+    return "/" + rest.split("/", 1)[1] if "/" in rest else rest

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The API process: `python -m satlab.service.process PLAN`, started without privilege by the
+supervisor.
+
+PLAN is an `ApiPlan` as JSON. It and the open files that it names by number come from the
+supervisor.
+"""
+
+import logging
+import sys
+from types import FrameType
+
+import uvicorn
+
+from satlab.common import paths
+from satlab.service.api.limits import MAX_CONNECTIONS, MAX_HEADERS, LimitedProtocol, Listener
+from satlab.service.api.settings import ApiPlan, Settings
+from satlab.service.api.store import Store
+from satlab.service.app import create_app
+from satlab.service.helper.verbs import HelperClient
+from satlab.service.pages.events import Listeners
+
+
+class _Server(uvicorn.Server):
+    """Ends the event streams at the first signal, since it waits for open answers."""
+
+    def __init__(self, config: uvicorn.Config, listeners: Listeners) -> None:
+        super().__init__(config)
+        self._listeners = listeners
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._listeners.close()
+        super().handle_exit(sig, frame)
+
+
+def serve(plan: ApiPlan) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    secure = plan.certificate is not None
+    hosts, allowed = frozenset(plan.hosts), frozenset(plan.allowed)
+    settings = Settings(
+        *(plan.state, hosts, secure, allowed, plan.jobs),
+        other_runs=paths.ROOT / "runs",
+        metrics_token_sha256=plan.metrics_token_sha256,
+    )
+    app = create_app(Store(settings.database), HelperClient(plan.helper), settings)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        loop="asyncio",
+        http=LimitedProtocol,
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=MAX_HEADERS,
+        timeout_graceful_shutdown=3,
+        ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
+        ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,
+    )
+    _Server(config, app.state.listeners).run(sockets=[Listener(fileno=plan.listener)])
+
+
+def main() -> None:
+    logging.basicConfig(stream=sys.stderr, format="satlab serve: %(message)s")
+    serve(ApiPlan.model_validate_json(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()
