@@ -29,7 +29,7 @@ from collect import (
     ping,
     satperf,
     stream,
-    tcp_conf,
+    tcp_parameters,
     terminals,
     video,
 )
@@ -67,7 +67,7 @@ _READERS = [
     for job, module, parse in (
         ("satlab_ping", ping, ping.Ping.model_validate_json),
         ("satlab_curl", curl, curl.Curl.model_validate_json),
-        ("satlab_tcp_conf", tcp_conf, tcp_conf.TcpConf.model_validate_json),
+        ("satlab_tcp_conf", tcp_parameters, tcp_parameters.TcpConf.model_validate_json),
         ("satlab_fec", fec, fec.Fec.model_validate_json),
         ("satlab_stream", stream, stream.ADAPTER.validate_json),
         ("satlab_load", stream, stream.ADAPTER.validate_json),

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from collect import pep, satperf, stored, tcp_conf
+from collect import pep, satperf, stored, tcp_parameters
 from collect.records import Record
 from satlab.common.paths import SCHEMAS
 
@@ -198,7 +198,9 @@ def tcp_document() -> dict[str, Any]:
 
 def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
     document = tcp_document()
-    found = tcp_conf.records(tcp_conf.TcpConf.model_validate(document), {"entity": "proxy-gw"})
+    found = tcp_parameters.records(
+        tcp_parameters.TcpConf.model_validate(document), {"entity": "proxy-gw"}
+    )
     leg = one(found, "tcp_leg_ok")
     assert (leg.status, leg.labels["congestion_control"], leg.labels["initial_window_asked"]) == (
         *("failed", "cubic, reno", "100"),
@@ -225,7 +227,7 @@ def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None
     }
     jobs = []
     for number, (job, name, document) in enumerate(
-        [("satlab_tcp_conf", tcp_conf.STAT, tcp_document()), ("satlab_pep", pep.STAT, quic)],
+        [("satlab_tcp_conf", tcp_parameters.STAT, tcp_document()), ("satlab_pep", pep.STAT, quic)],
         start=1,
     ):
         folder = tmp_path / "raw" / "files" / f"{job}-{number}"

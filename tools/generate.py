@@ -27,7 +27,7 @@ from collect import (
     run_manifest,
     stream,
     table,
-    tcp_conf,
+    tcp_parameters,
     video,
 )
 from satlab.campaign.campaign_file import CampaignFile
@@ -70,7 +70,7 @@ RECORDS: Mapping[str, Any] = {
     "stats": Statistic,
     "stream": stream.Stream,
     "suite": suite.Suite,
-    "tcp-conf": tcp_conf.TcpConf,
+    "tcp-conf": tcp_parameters.TcpConf,
     "video": video.Video,
     "web-target": web_target.Settings,
     "web-target-object": web_target.Row,

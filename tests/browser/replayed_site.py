@@ -21,7 +21,7 @@ from selenium.webdriver.support.ui import Select
 import collect
 from collect.fixtures import example_run
 from satlab.service.api import passwords
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.context import Context
 from satlab.service.api.queue import LaunchRequest
 from satlab.service.api.settings import Settings

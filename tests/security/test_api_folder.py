@@ -12,7 +12,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.lab import privileges
 from satlab.service import supervisor
-from satlab.service.api.accounts import Role
+from satlab.service.api.account_store import Role
 from satlab.service.listen import ServeRequest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -24,8 +24,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from satlab.service.api import accounts, limits, passwords, queue
-from satlab.service.api.accounts import Role, User
+from satlab.service.api import account_store, limits, passwords, queue
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
 from satlab.service.api.context import Context
 from satlab.service.api.limits import LimitedProtocol, peer_network
@@ -412,7 +412,7 @@ def test_t22_tries_count_before_their_password_is_hashed(
         time.sleep(0.2)
         return bool(stored) and False
 
-    monkeypatch.setattr(accounts, "matches", slowly)
+    monkeypatch.setattr(account_store, "matches", slowly)
     with ThreadPoolExecutor(20) as pool:
         results = list(pool.map(lambda _: log_in(client_at(app), "wrong"), range(20)))
     assert sorted(results) == [401] * 5 + [429] * 15
@@ -492,7 +492,7 @@ def test_t22_fields_of_an_account_are_limited(app: FastAPI, context: Context, fi
 def test_t22_few_accounts_wait_for_approval(
     app: FastAPI, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "MAX_PENDING", 3)
+    monkeypatch.setattr(account_store, "MAX_PENDING", 3)
 
     def request(number: int) -> int:
         body = {**NEW, "login": f"new{number}"}

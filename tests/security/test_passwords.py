@@ -7,7 +7,7 @@ Other tests have cheaper hashes.
 import time
 from pathlib import Path
 
-from satlab.service.api.accounts import Accounts, Role, User
+from satlab.service.api.account_store import Accounts, Role, User
 from satlab.service.api.store import Store
 
 PASSWORD = "correct horse battery"  # noqa: S105

@@ -16,7 +16,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.run import scenario_run
 from satlab.service.api import passwords, queue
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store

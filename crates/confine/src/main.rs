@@ -173,7 +173,7 @@ fn wait(first: libc::pid_t) -> io::Result<()> {
     let ended = sys::pidfd(first)?;
     let mut is_passed_on = false;
     while sys::reap(false).is_none() {
-        if sys::asked_to_end() && !is_passed_on {
+        if sys::sigterm_came() && !is_passed_on {
             sys::signal(first, libc::SIGTERM);
             is_passed_on = true;
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Set by SIGTERM.
-static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
+static SIGTERM_CAME: AtomicBool = AtomicBool::new(false);
 /// `mount_setattr(2)`: `AT_RECURSIVE` of <linux/fcntl.h>.
 const AT_RECURSIVE: libc::c_int = 0x8000;
 /// Which side of a fork this is.
@@ -345,10 +345,10 @@ pub fn signal(pid: libc::pid_t, number: libc::c_int) {
     unsafe { libc::kill(pid, number) };
 }
 
-/// Notes SIGTERM for [`asked_to_end`]. It comes only while [`readable`] waits, and ends that wait.
+/// Notes SIGTERM for [`sigterm_came`]. It comes only while [`readable`] waits, and ends that wait.
 pub fn note_sigterm() {
     extern "C" fn note(_: libc::c_int) {
-        ASKED_TO_END.store(true, Ordering::Relaxed);
+        SIGTERM_CAME.store(true, Ordering::Relaxed);
     }
     mask(libc::SIG_BLOCK, libc::SIGTERM);
     // SAFETY: the handler only stores to an atomic; without SA_RESTART it interrupts waits.
@@ -367,8 +367,8 @@ pub fn end_by(number: libc::c_int) {
 }
 
 /// Whether SIGTERM came.
-pub fn asked_to_end() -> bool {
-    ASKED_TO_END.load(Ordering::Relaxed)
+pub fn sigterm_came() -> bool {
+    SIGTERM_CAME.load(Ordering::Relaxed)
 }
 
 /// Default action for a signal, which is not blocked any more.

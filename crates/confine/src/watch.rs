@@ -21,7 +21,7 @@ const LONGEST_TICK: Duration = Duration::from_millis(500);
 /// Processes started in a tick: a shell script's.
 const MOST_FORKS: u64 = 64;
 
-/// Who has been asked to end.
+/// Who has had SIGTERM.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Running,
@@ -36,7 +36,8 @@ struct Watch<'a> {
     writable: Vec<PathBuf>,
     program: libc::pid_t,
     began: Instant,
-    asked: Option<Instant>,
+    /// When SIGTERM was seen here, which is passed on.
+    sigterm_seen: Option<Instant>,
     stage: Stage,
     /// From the start to the last look.
     looked: Duration,
@@ -60,10 +61,10 @@ pub fn until_end(
     mut output: Output,
     from_program: &UnixStream,
 ) -> Report {
-    let end = sys::pidfd(program).ok();
-    let asked_sockets = end
+    let pidfd = sys::pidfd(program).ok();
+    let socket_requests = pidfd
         .as_ref()
-        .and_then(|end| sockets::fetch(from_program, end));
+        .and_then(|pidfd| sockets::fetch(from_program, pidfd));
     let writable = spec
         .mounts
         .iter()
@@ -75,7 +76,7 @@ pub fn until_end(
         writable: writable.collect(),
         program,
         began: Instant::now(),
-        asked: None,
+        sigterm_seen: None,
         stage: Stage::Running,
         looked: Duration::ZERO,
         demand: Duration::ZERO,
@@ -86,18 +87,18 @@ pub fn until_end(
     let most_sockets = sockets::most(spec.limits.memory_bytes);
     let mut log = io::stdout();
     let (mut status, mut why) = (None, String::new());
-    let mut is_open = true;
+    let mut is_output_open = true;
     while status.is_none() && why.is_empty() {
         let next = watch.looked + watch.tick();
-        while watch.began.elapsed() < next && status.is_none() && !watch.is_asked_now() {
+        while watch.began.elapsed() < next && status.is_none() && !watch.is_sigterm_new() {
             let left = next.saturating_sub(watch.began.elapsed());
-            let text = is_open.then_some(output.handle());
-            let waiting = [text, end.as_ref(), asked_sockets.as_ref()];
-            let [_, _, is_asked] = sys::readable(waiting, Some(left));
-            if let Some(handle) = asked_sockets.as_ref().filter(|_| is_asked) {
+            let text = is_output_open.then_some(output.handle());
+            let waiting = [text, pidfd.as_ref(), socket_requests.as_ref()];
+            let [_, _, has_request] = sys::readable(waiting, Some(left));
+            if let Some(handle) = socket_requests.as_ref().filter(|_| has_request) {
                 sockets::answer(handle, most_sockets);
             }
-            is_open = is_open && output.relay(&mut log);
+            is_output_open = is_output_open && output.relay(&mut log);
             status = watch.reap();
         }
         if status.is_none() {
@@ -129,7 +130,7 @@ impl Watch<'_> {
     }
 
     fn tick(&self) -> Duration {
-        if self.groups.are_limits() && self.asked.is_none() {
+        if self.groups.are_limits() && self.sigterm_seen.is_none() {
             (self.looked / LOOKS).clamp(TICK, LONGEST_TICK)
         } else {
             TICK
@@ -137,8 +138,8 @@ impl Watch<'_> {
     }
 
     /// Whether SIGTERM has come since the last look.
-    fn is_asked_now(&self) -> bool {
-        self.asked.is_none() && sys::asked_to_end()
+    fn is_sigterm_new(&self) -> bool {
+        self.sigterm_seen.is_none() && sys::sigterm_came()
     }
 
     /// The limit that is exceeded, in words; empty if none is.
@@ -186,14 +187,14 @@ impl Watch<'_> {
     }
 
     fn time(&mut self) -> String {
-        if sys::asked_to_end() {
-            let asked = *self.asked.get_or_insert_with(Instant::now);
+        if sys::sigterm_came() {
+            let seen = *self.sigterm_seen.get_or_insert_with(Instant::now);
             let descendants = Duration::from_secs_f64(self.limits.descendants_grace_s);
             let grace = descendants + Duration::from_secs_f64(self.limits.grace_s);
-            if asked.elapsed() > grace {
+            if seen.elapsed() > grace {
                 return format!("it did not end within {} s of SIGTERM", grace.as_secs_f64());
             }
-            self.ask(asked.elapsed() < descendants);
+            self.pass_sigterm_on(seen.elapsed() < descendants);
         }
         match self.limits.seconds {
             Some(most) if self.began.elapsed().as_secs_f64() > most => {
@@ -203,9 +204,9 @@ impl Watch<'_> {
         }
     }
 
-    /// Asks once: the descendants of the program while there are some and their time lasts, then
-    /// the program.
-    fn ask(&mut self, is_their_time: bool) {
+    /// Sends SIGTERM once: to the descendants of the program while there are some and their time
+    /// lasts, then to the program.
+    fn pass_sigterm_on(&mut self, is_their_time: bool) {
         let descendants: Vec<_> = usage::pids().filter(|&pid| pid != self.program).collect();
         if is_their_time && !descendants.is_empty() {
             if self.stage == Stage::Running {

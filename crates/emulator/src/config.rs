@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::config_checks::{self, FORMATS};
 use crate::demand::{self, OtherLoad};
 use crate::direction::{self, Direction, DirectionFields};
 use crate::gateways;
-use crate::rules::{self, FORMATS};
 use crate::terminals::{self, Further};
 use crate::timeline::{self, Timeline};
 use crate::timing::Timing;
@@ -227,7 +227,7 @@ pub fn parse(text: &str, read: &ReadFile<'_>) -> Result<Config, ConfigError> {
     })?;
     let mut traces = Traces::new(read);
     let mut faults = schema::check(&SCHEMA, "", &value, &FORMATS);
-    rules::configuration(&value, &mut traces, &mut faults);
+    config_checks::configuration(&value, &mut traces, &mut faults);
     if !faults.is_empty() {
         return Err(ConfigError(faults));
     }

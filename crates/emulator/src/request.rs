@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::rules::{self, FORMATS};
+use crate::config_checks::{self, FORMATS};
 use crate::set_request::{SetFields, SetRequest};
 use crate::traces::{ReadFile, Traces};
 
@@ -106,14 +106,14 @@ pub fn parse(
     let mut faults = schema::check(&SCHEMA, "request", &value, &FORMATS);
     if value["set"].is_object() {
         let place = "request.set";
-        rules::set(
+        config_checks::set(
             place,
             &value["set"],
             has_satellite,
             &mut traces,
             &mut faults,
         );
-        rules::of_terminals(place, &value["set"], terminals, &mut faults);
+        config_checks::of_terminals(place, &value["set"], terminals, &mut faults);
     }
     if !faults.is_empty() {
         return Err(faults);

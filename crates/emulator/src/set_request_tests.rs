@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::config::parse_alone as parse;
+use crate::config_checks;
 use crate::links;
-use crate::rules;
 use crate::testing::example;
 use link::LossUnit;
 use serde_json::json;
@@ -13,8 +13,8 @@ fn set(value: &Value) -> Result<SetRequest, String> {
     let no_files = |_: &str| Err(String::new());
     let mut traces = Traces::new(&no_files);
     let schema = schema::read::<SetFields>("link-control", "A test");
-    let mut faults = schema::check(&schema, "set", value, &rules::FORMATS);
-    rules::set("set", value, true, &mut traces, &mut faults);
+    let mut faults = schema::check(&schema, "set", value, &config_checks::FORMATS);
+    config_checks::set("set", value, true, &mut traces, &mut faults);
     if faults.is_empty() {
         Ok(SetRequest::read(value, &traces).unwrap())
     } else {

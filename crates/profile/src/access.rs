@@ -14,7 +14,7 @@ pub struct Dama {
     pub cra_kbps: u32,
     /// Most that is asked for by rate, kbit/s; `None`: RBDC is off.
     pub rbdc_max_kbps: Option<u32>,
-    /// Most that is asked for by volume, kbit per request period; `None`: VBDC is off.
+    /// Most volume that may be asked for and not yet granted, kbit; `None`: VBDC is off.
     pub vbdc_max_kbit: Option<u32>,
     /// Superframes that a request lives.
     pub duration_superframes: u16,
@@ -108,7 +108,8 @@ pub struct Settings {
     pub delay_timer_ms: u32,
 }
 
-/// Reads the demand assignment of the ST, which may be off; `None` after a fault.
+/// Reads the demand assignment of the ST, which may be off. `None` if a value cannot be read; lack
+/// of capacity is only reported.
 pub(crate) fn dama(
     topology: &Place<'_>,
     gw: &Place<'_>,
@@ -119,23 +120,27 @@ pub(crate) fn dama(
         return Some(Dama::OFF);
     }
     let place = st.get("access/dama")?;
-    let most = |enabled: &str, name: &str| {
-        if place.text_at(enabled) == Some("true") {
-            place.value::<u32>(name).map(Some)
-        } else {
-            Some(None)
-        }
+    let rbdc_max_kbps = match place.text_at("rbdc_enabled") {
+        Some("true") => Some(place.value("rbdc_max")?),
+        _ => None,
+    };
+    let vbdc_max_kbit = match place.text_at("vbdc_enabled") {
+        Some("true") => Some(place.value("vbdc_max")?),
+        _ => None,
     };
     let dama = Dama {
         cra_kbps: place.value("cra")?,
-        rbdc_max_kbps: most("rbdc_enabled", "rbdc_max")?,
-        vbdc_max_kbit: most("vbdc_enabled", "vbdc_max")?,
+        rbdc_max_kbps,
+        vbdc_max_kbit,
         duration_superframes: place.value("duration")?,
         fca_kbps: gw.value("network/fca")?,
         synchro_ms: topology.value("advanced_settings/timers/synchro")?,
     };
-    let sources = [Some(dama.cra_kbps), dama.rbdc_max_kbps, dama.vbdc_max_kbit];
-    if dama.fca_kbps == 0 && sources.iter().all(|most| most.unwrap_or(0) == 0) {
+    let may_send = dama.cra_kbps > 0
+        || dama.fca_kbps > 0
+        || rbdc_max_kbps.is_some_and(|most| most > 0)
+        || vbdc_max_kbit.is_some_and(|most| most > 0);
+    if !may_send {
         place.nearest("cra").slip(
             faults,
             "no capacity: CRA is 0, RBDC and VBDC are off or 0",

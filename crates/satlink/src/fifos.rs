@@ -98,25 +98,27 @@ pub(crate) fn carry_over(from: Snapshot, to: &mut Snapshot) {
 impl QueueTimes {
     /// Of several FIFOs together.
     pub(crate) fn of_all<'a>(fifos: impl IntoIterator<Item = &'a FifoState>) -> Self {
-        let mut sum = BTreeMap::new();
+        let mut packets_by_us = BTreeMap::new();
         for waited in fifos.into_iter().flat_map(|it| &it.waits) {
-            *sum.entry(waited.us).or_insert(0) += u64::from(waited.packets);
+            *packets_by_us.entry(waited.us).or_insert(0) += u64::from(waited.packets);
         }
-        let all: u64 = sum.values().sum();
-        // The least time that so many packets in a hundred did not exceed (nearest rank).
-        let quantile = |hundredths: u64| {
-            let mut left = (all * hundredths).div_ceil(100);
-            let found = sum.iter().find(|(_, packets)| {
-                let is_found = left <= **packets;
-                left = left.saturating_sub(**packets);
-                is_found
-            });
-            found.map(|(&us, _)| f64::from(us) / 1e3)
+        let packets: u64 = packets_by_us.values().sum();
+        // By nearest rank: the least time that so many percent of the packets did not exceed.
+        let percentile_ms = |percent: u64| {
+            let rank = (packets * percent).div_ceil(100);
+            let mut passed = 0;
+            for (&us, &packets) in &packets_by_us {
+                passed += packets;
+                if passed >= rank {
+                    return Some(f64::from(us) / 1e3);
+                }
+            }
+            None
         };
         Self {
-            queue_p50_ms: quantile(50),
-            queue_p95_ms: quantile(95),
-            queue_p99_ms: quantile(99),
+            queue_p50_ms: percentile_ms(50),
+            queue_p95_ms: percentile_ms(95),
+            queue_p99_ms: percentile_ms(99),
             waits_us: Vec::new(),
         }
     }

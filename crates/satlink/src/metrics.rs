@@ -61,16 +61,20 @@ pub struct End {
     pub cpu_s: f64,
 }
 
+/// Release errors of the whole run, as [`DIRECTIONS`]; `None`: no packet left there.
+pub type ReleaseErrors = [Option<Late>; 4];
+
 impl End {
-    /// The last line, with the release errors of the whole run per direction.
+    /// The last line.
     #[must_use]
-    pub fn new(t_unix_s: f64, reason: String, late: [Option<Late>; 4], cpu_s: f64) -> Self {
+    pub fn new(t_unix_s: f64, reason: String, errors: ReleaseErrors, cpu_s: f64) -> Self {
+        let per_direction = |figure: fn(Late) -> f64| errors.map(|error| error.map(figure)).into();
         Self {
             t_unix_s,
             reason,
-            late_p50_us: late.map(|late| late.map(|late| late.p50)).into(),
-            late_p99_us: late.map(|late| late.map(|late| late.p99)).into(),
-            late_max_us: late.map(|late| late.map(|late| late.max)).into(),
+            late_p50_us: per_direction(|error| error.p50),
+            late_p99_us: per_direction(|error| error.p99),
+            late_max_us: per_direction(|error| error.max),
             cpu_s,
         }
     }

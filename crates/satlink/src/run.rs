@@ -29,7 +29,7 @@ use crate::devices::{Devices, End};
 use crate::ends::{self, Ends};
 use crate::entity::{Entity, Role};
 use crate::mailbox::Mailbox;
-use crate::metrics::{self, End as Ending, Header, Message, Output};
+use crate::metrics::{self, End as Ending, Header, Message, Output, ReleaseErrors};
 use crate::probes::Collector;
 use crate::relay;
 use crate::sys::{self, Event, Poll};
@@ -100,13 +100,13 @@ pub fn run(config: &Config, profile: &Profile, entity: Entity) -> Result<(), Fai
         if control.is_some_and(|thread| thread.join().is_err()) {
             log("the control socket's thread panicked");
         }
-        let (late, failure) = join(threads);
+        let (errors, failure) = join(threads);
         // The reason from a direction comes before that of the main thread.
         let gone = failure.or_else(|| ending.as_ref().err().cloned());
         let said = ending.unwrap_or_default().to_owned();
         let reason = gone.clone().unwrap_or(said);
         // The writer drains the channel until this line, so the send returns.
-        let end = Ending::new(unix_s(), reason, late, linux::cpu_seconds());
+        let end = Ending::new(unix_s(), reason, errors, linux::cpu_seconds());
         let _ = sender.send(Message::End(Box::new(end)));
         let is_written = writer.join().unwrap_or(false);
         outcome(gone, is_written, unsent.load(Ordering::Relaxed))
@@ -200,18 +200,18 @@ fn controller<'a>(
 }
 
 /// Release errors of the directions, and the first failure.
-fn join(threads: Vec<thread::ScopedJoinHandle<'_, Ended>>) -> ([Option<Late>; 4], Option<String>) {
-    let mut late = [None; 4];
+fn join(threads: Vec<thread::ScopedJoinHandle<'_, Ended>>) -> (ReleaseErrors, Option<String>) {
+    let mut errors = ReleaseErrors::default();
     let mut failure = None;
     for thread in threads {
         let panicked = |_| (Vec::new(), Some("a thread panicked".into()));
         let (totals, reason) = thread.join().unwrap_or_else(panicked);
         for (index, total) in totals {
-            late[index] = total;
+            errors[index] = total;
         }
         failure = failure.or(reason);
     }
-    (late, failure)
+    (errors, failure)
 }
 
 /// What all directions share.

@@ -3,8 +3,8 @@
 //! for Satellite Communication", IFIP Networking 2022, section II-D.
 //!
 //! `hellos` and `client_hello` read a client's server name and protocols, `stack` carries its
-//! connection on quinn or noq, `domains` has which names certificates need, `memory` what Careful
-//! Resume knows of paths.
+//! connection on quinn or noq, `subdomain_verifier` has which names certificates need, `memory` what
+//! Careful Resume knows of paths.
 #![cfg_attr(
     feature = "noq",
     allow(clippy::duplicate_mod, reason = "one source for quinn and noq")
@@ -15,7 +15,6 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 
 pub mod client_hello;
-pub mod domains;
 pub mod hellos;
 pub mod memory;
 pub mod options;
@@ -23,6 +22,7 @@ pub mod proxy;
 pub mod report;
 pub mod stack;
 pub mod start_error;
+pub mod subdomain_verifier;
 pub mod sys;
 pub mod tickets;
 

@@ -11,7 +11,7 @@ use quic::{CarefulResume, CongestionControl, Fault, Faults, LegOptions};
 use rustls::pki_types::DnsName;
 use serde::Serialize;
 
-use crate::domains;
+use crate::subdomain_verifier;
 
 /// When the two handshakes of a connection happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema, clap::ValueEnum)]
@@ -53,7 +53,7 @@ pub struct QuicOptions {
     pub ca: PathBuf,
     /// The next hop serves the domains below this host, whose name its certificate must have then;
     /// may be repeated
-    #[arg(long, value_name = "HOST", value_parser = domains::host)]
+    #[arg(long, value_name = "HOST", value_parser = subdomain_verifier::host)]
     pub domains_of: Vec<DnsName<'static>>,
     /// Connect to the next hop from the client's own address and port (needs routes and a rule for
     /// the way back)

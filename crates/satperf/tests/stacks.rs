@@ -135,6 +135,21 @@ fn download(client: &mut Quinn, server: &mut Quinn) -> ZeroRtt {
 }
 
 #[test]
+fn a_server_that_shall_connect_refuses_before_it_makes_anything() {
+    let pki = Pki::new("server-connects");
+    let qlog = pki.0.join("qlog");
+    std::fs::create_dir(&qlog).unwrap();
+    let setup = Setup {
+        qlog: Some(qlog.clone()),
+        ..Setup::default()
+    };
+    let mut server = Quinn::new(setup, &pki.server()).unwrap();
+    let refused = server.connect(Instant::now(), SERVER, CLIENT, NAME);
+    assert!(refused.unwrap_err().to_string().contains("a server"));
+    assert_eq!(std::fs::read_dir(&qlog).unwrap().count(), 0);
+}
+
+#[test]
 fn a_request_whose_early_data_is_rejected_is_repeated() {
     let pki = Pki::new("early");
     let server = || Quinn::new(Setup::default(), &pki.server()).unwrap();

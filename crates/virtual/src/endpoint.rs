@@ -10,8 +10,8 @@ use link::Nanos;
 use satperf::app::App;
 use satperf::stack::{Datagram, Stack};
 
-use crate::packet;
 use crate::tunnel::Tunnel;
+use crate::udp_ipv4;
 
 /// A stack that is stepped with the virtual time.
 pub struct Endpoint {
@@ -82,7 +82,7 @@ impl Endpoint {
     }
 
     fn deliver(&mut self, now: Instant, packet: &[u8]) {
-        let Some(datagram) = packet::decode(packet) else {
+        let Some(datagram) = udp_ipv4::decode(packet) else {
             return;
         };
         let datagram = Datagram {
@@ -126,7 +126,7 @@ impl Endpoint {
         let mut has_sent = false;
         while let Some(transmit) = self.stack.transmit(now, 1, &mut self.buffer) {
             if let SocketAddr::V4(peer) = transmit.to {
-                let packet = packet::encode(self.address, peer, transmit.ecn, &self.buffer);
+                let packet = udp_ipv4::encode(self.address, peer, transmit.ecn, &self.buffer);
                 match &mut self.tunnel {
                     None => self.out.push_back(packet),
                     Some(tunnel) => tunnel.push(nanos, &packet, &mut self.out),

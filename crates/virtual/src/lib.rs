@@ -12,12 +12,12 @@ pub mod endpoint;
 pub mod flows;
 pub mod lockstep;
 pub mod outcome;
-pub mod packet;
 pub mod path;
 pub mod stacks;
 pub mod tls;
 pub mod transfer;
 pub mod tunnel;
+pub mod udp_ipv4;
 pub mod world;
 
 use outcome::Outcome;

@@ -7,8 +7,8 @@ use std::io;
 
 use emulator::bearer::Bearer;
 pub use emulator::config::Config;
-pub use emulator::wire;
-pub use emulator::wire::Wire;
+pub use emulator::plain_wire;
+pub use emulator::plain_wire::Wire;
 use link::{Assignments, LinkConfig, LinkError, Nanos};
 use profile::Profile;
 use serde::Deserialize;

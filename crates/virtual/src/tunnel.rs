@@ -8,7 +8,7 @@ use fec::{Counters, Delivery, Frame, Nanos, Protection, Receiver, Sender};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::packet;
+use crate::udp_ipv4;
 
 /// UDP port of both ends.
 const PORT: u16 = 5800;
@@ -90,7 +90,7 @@ impl Tunnel {
     pub fn push(&mut self, now: Nanos, packet: &[u8], out: &mut VecDeque<Vec<u8>>) {
         let (own, peer) = (self.own, self.peer);
         if packet.len() <= MTU {
-            let send = |frame: &[u8]| out.push_back(packet::encode(own, peer, None, frame));
+            let send = |frame: &[u8]| out.push_back(udp_ipv4::encode(own, peer, None, frame));
             self.sender.push(now, packet, send);
         }
     }
@@ -98,7 +98,7 @@ impl Tunnel {
     /// Takes an IP packet of the path, and returns the packets that are due for the stack.
     pub fn receive(&mut self, now: Nanos, packet: &[u8]) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
-        if let Some(datagram) = packet::decode(packet) {
+        if let Some(datagram) = udp_ipv4::decode(packet) {
             let payload = datagram.payload;
             let frame = (self.receiver).receive(now, payload, |it| due.push(it.to_vec()));
             // Anything but a frame is counted.
@@ -120,10 +120,10 @@ impl Tunnel {
     pub fn timeout(&mut self, now: Nanos, out: &mut VecDeque<Vec<u8>>) -> Vec<Vec<u8>> {
         let (own, peer) = (self.own, self.peer);
         let mut due = Vec::new();
-        let send = |frame: &[u8]| out.push_back(packet::encode(own, peer, None, frame));
+        let send = |frame: &[u8]| out.push_back(udp_ipv4::encode(own, peer, None, frame));
         self.sender.timeout(now, send);
         let report = self.receiver.report(now);
-        out.extend(report.map(|frame| packet::encode(own, peer, None, &frame)));
+        out.extend(report.map(|frame| udp_ipv4::encode(own, peer, None, &frame)));
         self.receiver
             .timeout(now, |packet| due.push(packet.to_vec()));
         due

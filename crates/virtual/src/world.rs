@@ -17,11 +17,11 @@ use satperf::streams::SourceState;
 
 use crate::endpoint::Endpoint;
 use crate::outcome::{Mark, Sample, TransferResult, seconds};
-use crate::packet::destination_port;
 use crate::path::{Ends, SAMPLE, Side as PathSide};
 use crate::tls;
 use crate::transfer::Transfer;
 use crate::tunnel::Tunnel;
+use crate::udp_ipv4::destination_port;
 
 /// RFC 2544 addresses, as in `vagrant/lab.yml`.
 pub(crate) const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 1, 2), 50_000);

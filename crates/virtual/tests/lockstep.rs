@@ -291,22 +291,27 @@ fn a_set_up_can_be_declined_or_misunderstood() {
 
 #[test]
 fn wrong_payload_is_a_failed_transfer() {
-    let says = program(|line, bytes| {
-        if line.get("role").is_some() {
-            return hello();
-        }
-        let is_there = !bytes.is_empty();
-        let report = json!({"received_bytes": bytes.len(), "sha256": is_there.then_some("00")});
-        answer(
-            None,
-            if line["start"] == true { &[1] } else { &[] },
-            &report,
-        )
-    });
-    let outcome = run([says, server()], &transfer());
-    let done = only(&outcome);
-    assert_eq!(done.status, "failed");
-    assert!(done.reason.starts_with("wrong payload"), "{}", done.reason);
+    for (ends_at, reason) in [
+        (PART, " bytes instead of 120000"),
+        (BYTES, ": 120000 bytes with another SHA-256"),
+    ] {
+        let mut received = 0;
+        let says = program(move |line, bytes| {
+            if line.get("role").is_some() {
+                return hello();
+            }
+            received += bytes.len() as u64;
+            let sha256 = (received >= ends_at).then_some("00");
+            let report = json!({"received_bytes": received, "sha256": sha256});
+            let sent: &[u64] = if line["start"] == true { &[1] } else { &[] };
+            answer(None, sent, &report)
+        });
+        let outcome = run([says, server()], &transfer());
+        let done = only(&outcome);
+        assert_eq!(done.status, "failed");
+        assert!(done.reason.starts_with("wrong payload"), "{}", done.reason);
+        assert!(done.reason.ends_with(reason), "{}", done.reason);
+    }
 }
 
 // --- processes

@@ -56,7 +56,7 @@ def serve(
 ) -> int:
     """Serve OpenBACH's REST API and the web pages; scenarios queue for the machine."""
     from satlab.service import supervisor
-    from satlab.service.api.accounts import Role
+    from satlab.service.api.account_store import Role
     from satlab.service.listen import ServeRequest
 
     needs.ensure("lab", "quic", "fec")

@@ -31,10 +31,23 @@ def hold_removable(file: Path, *, wait: bool) -> int | None:
     # is opened.
     with suppress(FileNotFoundError, FileExistsError):
         file.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = open_lock(file)
-        with suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            if os.path.samestat(os.fstat(descriptor), file.stat()):
-                return descriptor
-        os.close(descriptor)
+        return _lock_unless_removed(open_lock(file), file, wait=wait)
+    return None
+
+
+def hold_left_behind(file: Path) -> int | None:
+    """Lock a file of `hold_removable` that is there and that nobody holds; return its descriptor."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        return _lock_unless_removed(descriptor, file, wait=False)
+    return None
+
+
+def _lock_unless_removed(descriptor: int, file: Path, *, wait: bool) -> int | None:
+    """Lock an open file; close it where another holds it, or where it is `file` no more."""
+    with suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if os.path.samestat(os.fstat(descriptor), file.stat()):
+            return descriptor
+    os.close(descriptor)
     return None

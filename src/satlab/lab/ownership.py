@@ -5,7 +5,6 @@ The owner holds a lock on `/run/satlab-owners/<lab id>`; the kernel releases it 
 ends, however it ends.
 """
 
-import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
@@ -58,12 +57,15 @@ def sweep() -> list[str]:
     """
     dead = []
     for path in sorted(OWNERS.glob("*")) if OWNERS.is_dir() else ():
-        # Its owner may end, or hold it: then there is nothing to do.
-        with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = locks.hold_left_behind(path)
+        if descriptor is None:  # its owner holds it, or has just removed it
+            continue
+        try:
             lab.down(path.name)
             _forget(path)
-            dead.append(path.name)
+        finally:
+            os.close(descriptor)
+        dead.append(path.name)
     scratch.sweep()
     return dead
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who owns labs and results."""
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -51,6 +52,38 @@ def test_a_lab_whose_owner_died_is_swept(owners: Path, monkeypatch: pytest.Monke
     (owners / "run-b").touch()
     assert ownership.sweep() == ["run-b"] == gone
     assert ownership.sweep() == []
+
+
+def test_a_file_that_another_owner_made_anew_is_not_swept(
+    owners: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lab, "down", lambda _: pytest.fail("took it down"))
+    owners.mkdir()
+    (owners / "run-d").touch()
+    plain = fcntl.flock
+
+    def replace_and_lock(descriptor: int, operation: int) -> None:
+        (owners / "run-d").unlink()
+        (owners / "run-d").touch()
+        plain(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replace_and_lock)
+    assert ownership.sweep() == []
+    assert (owners / "run-d").exists()
+
+
+def test_a_lab_that_cannot_be_taken_down_is_an_error_and_can_be_swept_again(
+    owners: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: str) -> None:
+        raise FileNotFoundError("ip")
+
+    monkeypatch.setattr(lab, "down", fails)
+    owners.mkdir()
+    (owners / "run-e").touch()
+    with pytest.raises(FileNotFoundError, match="ip"):
+        ownership.sweep()
+    assert (owners / "run-e").exists()
 
 
 @ROOT_ONLY

@@ -11,6 +11,7 @@ and can be sent later.
 import base64
 import http.client
 import json
+import math
 import socket
 import threading
 import time
@@ -63,11 +64,11 @@ def line(record: Mapping[str, Any], run_id: str) -> str:
     """Return the point of one record (schemas/stats.schema.json); '' when it holds no field."""
     about = record["_metadata"]
     fields = [
-        f"{_key(name)}={_field(value)}"
+        f"{_key(name)}={text}"
         for name, value in record.items()
         if name
-        and name not in ("_metadata", "time")
-        and value is not None  # `time` is InfluxDB's own
+        and name not in ("_metadata", "time")  # `time` is InfluxDB's own
+        and (text := _field(value)) is not None
     ]
     if not fields:
         return ""
@@ -112,14 +113,21 @@ def _key(text: str) -> str:
     return fit.replace(",", r"\,").replace("=", r"\=").replace(" ", r"\ ")
 
 
-def _field(value: Any) -> str:
-    """Write every number as a float: InfluxDB refuses a float in a field whose first value was an
-    integer.
+def _field(value: Any) -> str | None:
+    """Write every number as a float: InfluxDB refuses one in a field that began with an integer.
+
+    None: the line protocol cannot carry the value (null, NaN, infinity, or beyond a float).
     """
+    if value is None:
+        return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return repr(float(value))
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return repr(number) if math.isfinite(number) else None
     text = value if isinstance(value, str) else json.dumps(value)
     return '"' + text.replace("\\", r"\\").replace('"', r"\"").replace("\0", _UNFIT) + '"'
 

@@ -59,6 +59,12 @@ def test_a_record_becomes_a_point_with_openbachs_names() -> None:
     assert line(record(time=1, nothing=None), "r") == ""
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), 10**400])
+def test_a_number_that_the_line_protocol_has_not_is_left_out(number: float) -> None:
+    assert " rtt_ms=1.0 " in line(record(rtt_ms=1, jitter_ms=number), "r")
+    assert line(record(jitter_ms=number), "r") == ""
+
+
 def link_sample(second: float = 0.0, **figures: Any) -> dict[str, Any]:
     """A sample of a link whose return direction another emulator carries."""
     return {"type": "sample", "t_unix_s": TIME / 1000 + second, "forward": figures, "return": None}

@@ -28,7 +28,7 @@ from satlab.common.processes import finish
 from satlab.lab import grants, privileges
 from satlab.openbach import descriptor
 from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
-from satlab.service.api.accounts import FIRST_LOGIN, Role
+from satlab.service.api.account_store import FIRST_LOGIN, Role
 from satlab.service.api.settings import ApiPlan, Settings
 from satlab.service.helper.daemon import Helper, listen, serve_one
 from satlab.service.listen import (
@@ -201,7 +201,7 @@ def _environment(state: Path) -> dict[str, str]:
 
 
 def set_up_accounts(state: Path, request: dict[str, Any]) -> str:
-    """Run `satlab.service.api.accounts` with a request; return the token of the first
+    """Run `satlab.service.api.account_store` with a request; return the token of the first
     log-in, '' without one.
 
     Raises:
@@ -209,7 +209,7 @@ def set_up_accounts(state: Path, request: dict[str, Any]) -> str:
         HostError: the accounts cannot be opened.
     """
     done = subprocess.run(
-        _argv([state], "satlab.service.api.accounts", str(state)),
+        _argv([state], "satlab.service.api.account_store", str(state)),
         input=json.dumps(request),
         stdout=subprocess.PIPE,
         text=True,

@@ -17,7 +17,7 @@ from satlab.common.errors import ConfigError, HostError
 from satlab.lab import pki
 from satlab.lab.pki import Pki
 from satlab.service import supervisor
-from satlab.service.api.accounts import Role
+from satlab.service.api.account_store import Role
 from satlab.service.listen import ServeRequest, check, tls_files
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

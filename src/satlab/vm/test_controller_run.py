@@ -26,7 +26,7 @@ from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
 from satlab.service.api import passwords
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import PASSWORD, FakeHelper
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store

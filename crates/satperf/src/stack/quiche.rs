@@ -318,14 +318,14 @@ impl Stack for Quiche {
         } else {
             entry.connection.peer_streams_left_uni()
         };
-        // Opened streams count for quiche once something was written to them.
+        // quiche creates a stream on first use, so streams are numbered here.
         let number = &mut entry.opened[usize::from(both)];
         if left == 0 {
             return None;
         }
         let id = *number * 4 + u64::from(entry.connection.is_server()) + if both { 0 } else { 2 };
         *number += 1;
-        // Makes it known to quiche, so that the peer's limit is kept.
+        // The default priority. Setting it creates the stream now and uses up the peer's credit.
         entry.connection.stream_priority(id, 127, true).ok()?;
         Some(id)
     }

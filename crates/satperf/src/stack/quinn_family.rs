@@ -312,11 +312,11 @@ impl Stack for Family {
             what: "connect",
             why,
         };
-        let (transport, resumed) = self.transport(now, "client", Some(local.ip()), remote.ip())?;
         let Crypto::Client(crypto) = &self.crypto else {
             return Err(failed("this is a server".into()));
         };
         let mut config = ClientConfig::new(crypto.clone());
+        let (transport, resumed) = self.transport(now, "client", Some(local.ip()), remote.ip())?;
         config.transport_config(transport);
         if let Some(ids) = &self.first_ids {
             let mut ids = CountedIds(Arc::clone(ids));
@@ -390,18 +390,14 @@ impl Stack for Family {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let due = |entry: &mut Entry| {
-            entry
-                .connection
-                .poll_timeout()
-                .is_some_and(|due| due <= now)
-        };
-        let late: Vec<_> = self
-            .connections
-            .iter_mut()
-            .filter_map(|(conn, entry)| due(entry).then_some(*conn))
-            .collect();
-        for conn in late {
+        let mut due = Vec::new();
+        for (&conn, entry) in &mut self.connections {
+            let timeout = entry.connection.poll_timeout();
+            if timeout.is_some_and(|at| at <= now) {
+                due.push(conn);
+            }
+        }
+        for conn in due {
             if let Some(connection) = self.connection(conn) {
                 connection.handle_timeout(now);
             }

@@ -8,9 +8,9 @@ pub mod outcome;
 mod quic_flow;
 mod real_clock_limits;
 pub mod record;
+mod shared_tunnel;
 pub mod spec;
 mod statistics;
-mod tunnels;
 mod udp_flow;
 mod world;
 

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::measured::{Measured, MeasuredFlow};
 use super::record::{Counts, Record, Status};
+use super::shared_tunnel::TunnelTotals;
 use super::spec::{Kind, Spec};
 use super::statistics::{self, GroupStatistics, PhaseStatistics, QueueStatistics};
-use super::tunnels::TunnelTotals;
 use crate::outcome::{Direction, seconds};
 use crate::path::LinkHistory;
 

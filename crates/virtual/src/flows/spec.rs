@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use super::kind::{Clock, Control, Kind};
-use crate::path::{Side, Wire, wire};
+use crate::path::{Side, Wire, plain_wire};
 use crate::tunnel::TunnelOptions;
 
 /// Nodes of the dumbbell, and their sides.
@@ -201,7 +201,7 @@ impl Spec {
             )]
         })?;
         let mut faults = schema::check(&SCHEMA, "", &value, &[]);
-        wire::check(&value["wire"], &mut faults);
+        plain_wire::check(&value["wire"], &mut faults);
         if !faults.is_empty() {
             return Err(faults);
         }

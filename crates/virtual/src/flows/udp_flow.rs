@@ -6,7 +6,7 @@ use std::net::SocketAddrV4;
 use link::Nanos;
 
 use super::record::Counts;
-use crate::packet;
+use crate::udp_ipv4;
 
 /// UDP payload where none is given, bytes.
 const PAYLOAD: u16 = 1200;
@@ -31,7 +31,7 @@ impl UdpFlow {
         start: Nanos,
     ) -> Self {
         let payload = vec![0; payload.unwrap_or(PAYLOAD).into()];
-        let packet = packet::encode(from, to, None, &payload);
+        let packet = udp_ipv4::encode(from, to, None, &payload);
         Self {
             interval: ((packet.len() as f64 * 8e3 / rate_mbps) as Nanos).max(1),
             packet,
@@ -52,7 +52,7 @@ impl UdpFlow {
 
     /// Counts a datagram that came.
     pub fn receive(&mut self, packet: &[u8]) {
-        let bytes = (packet.len() - packet::HEADER) as u64;
+        let bytes = (packet.len() - udp_ipv4::HEADER) as u64;
         self.counts.payload_bytes += bytes;
         self.counts.received_bytes += bytes;
         self.counts.received_packets += 1;

@@ -13,11 +13,11 @@ use satperf::stack::StackError;
 use super::host::{Inbox, Latency};
 use super::quic_flow::QuicFlow;
 use super::record::{Counts, Record, Status};
+use super::shared_tunnel::{SharedTunnel, TunnelTotals};
 use super::spec::{Flow, NODES, Spec};
-use super::tunnels::{TunnelTotals, Tunnels};
 use super::udp_flow::UdpFlow;
-use crate::packet;
 use crate::path::{Ends, Side};
+use crate::udp_ipv4;
 use crate::world::{nanos, origin};
 
 /// Ports of flow 0; each flow has its own.
@@ -57,7 +57,7 @@ pub struct World {
     next_flow: Nanos,
     /// Packets on their way out, of client and server side.
     out: [VecDeque<Vec<u8>>; 2],
-    tunnels: Option<Tunnels>,
+    tunnel: Option<SharedTunnel>,
     latency: Latency,
     /// A connection could not be started: the simulation ended.
     pub error: Option<StackError>,
@@ -99,7 +99,7 @@ impl World {
             due,
             flows,
             out: Default::default(),
-            tunnels: spec.fec.as_ref().map(Tunnels::new),
+            tunnel: spec.fec.as_ref().map(SharedTunnel::new),
             latency: Latency::new(spec.seed, Nanos::from(spec.host_latency_us) * 1_000),
             error: None,
         })
@@ -107,7 +107,7 @@ impl World {
 
     /// Both ends of the tunnel, if there is one.
     pub fn tunnel(&self) -> Option<[TunnelTotals; 2]> {
-        self.tunnels.as_ref().map(Tunnels::totals)
+        self.tunnel.as_ref().map(SharedTunnel::totals)
     }
 
     /// What was recorded of each flow, in order.
@@ -126,8 +126,8 @@ impl World {
             self.next_flow = self.due.iter().copied().min().unwrap_or(Nanos::MAX);
         }
         for side in [Side::Client, Side::Server] {
-            let tunnels = self.tunnels.as_mut();
-            let packets = tunnels.map_or_else(Vec::new, |it| it.timeout(self.now, side));
+            let tunnel = self.tunnel.as_mut();
+            let packets = tunnel.map_or_else(Vec::new, |it| it.timeout(self.now, side));
             self.deliver(side, &packets);
         }
         if self.next_bin <= self.now {
@@ -140,9 +140,9 @@ impl World {
     }
 
     fn next_due(&self) -> Nanos {
-        let tunnels = self.tunnels.as_ref().and_then(Tunnels::next_timeout);
+        let tunnel = self.tunnel.as_ref().and_then(SharedTunnel::next_timeout);
         let own = self.next_flow.min(self.next_bin).min(self.end);
-        tunnels.map_or(own, |at| own.min(at))
+        tunnel.map_or(own, |at| own.min(at))
     }
 }
 
@@ -160,7 +160,7 @@ impl Ends for World {
             if self.now >= self.end {
                 return false;
             }
-            let has_frames = self.tunnels.as_ref().is_some_and(Tunnels::has_frames);
+            let has_frames = self.tunnel.as_ref().is_some_and(SharedTunnel::has_frames);
             let has_packets = has_frames || self.out.iter().any(|queue| !queue.is_empty());
             if is_busy || has_packets || deadline <= self.now {
                 return true;
@@ -176,17 +176,17 @@ impl Ends for World {
 
     fn take(&mut self, side: Side) -> Option<Vec<u8>> {
         let out = &mut self.out[side as usize];
-        match &mut self.tunnels {
+        match &mut self.tunnel {
             None => out.pop_front(),
-            Some(tunnels) => tunnels.take(self.now, side, out),
+            Some(tunnel) => tunnel.take(self.now, side, out),
         }
     }
 
     fn receive(&mut self, side: Side, packet: &[u8]) {
-        match &mut self.tunnels {
+        match &mut self.tunnel {
             None => self.arrive(side, packet),
-            Some(tunnels) => {
-                let packets = tunnels.receive(self.now, side, packet);
+            Some(tunnel) => {
+                let packets = tunnel.receive(self.now, side, packet);
                 self.deliver(side, &packets);
             }
         }
@@ -206,7 +206,7 @@ impl World {
             Side::Client => CLIENT_PORT,
             Side::Server => SERVER_PORT,
         };
-        let index = packet::destination_port(packet).and_then(|port| port.checked_sub(base));
+        let index = udp_ipv4::destination_port(packet).and_then(|port| port.checked_sub(base));
         let now = self.zero + Duration::from_nanos(self.now);
         let Some(index) = index.map(usize::from) else {
             return;

@@ -7,13 +7,13 @@ use std::net::SocketAddrV4;
 use link::Nanos;
 
 use super::message::{self, Head, Pipe, Report, Setup, Step};
-use crate::packet;
+use crate::udp_ipv4;
 
 /// Datagrams of one message to a program.
 const BATCH: usize = 256;
 /// Largest UDP payload that the path carries: IPv4 packets of 1500 bytes. Larger ones are lost, as
 /// with the "do not fragment" bit.
-const MAX_PAYLOAD: usize = 1500 - packet::HEADER;
+const MAX_PAYLOAD: usize = 1500 - udp_ipv4::HEADER;
 /// A timer that is due comes after this time again at the earliest.
 const TICK: Nanos = 1_000;
 /// A program that is called so often within [`STILL`] without a datagram is stuck.
@@ -82,7 +82,7 @@ impl End {
 
     /// Takes an IP packet from the path.
     pub fn receive(&mut self, packet: &[u8]) {
-        if let Some(datagram) = packet::decode(packet) {
+        if let Some(datagram) = udp_ipv4::decode(packet) {
             let ecn = datagram.ecn.unwrap_or(0);
             self.arrived.push_back((ecn, datagram.payload.to_vec()));
         }
@@ -123,7 +123,7 @@ impl End {
         for (head, data) in answer.datagrams.iter().zip(sent) {
             if data.len() <= MAX_PAYLOAD {
                 let ecn = Some(head.ecn).filter(|ecn| *ecn != 0);
-                let packet = packet::encode(self.address, self.peer, ecn, &data);
+                let packet = udp_ipv4::encode(self.address, self.peer, ecn, &data);
                 self.out.push_back(packet);
             }
         }

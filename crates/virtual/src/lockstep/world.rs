@@ -25,13 +25,20 @@ struct Running {
     marks: Vec<Option<Nanos>>,
 }
 
+/// Whether there is something to come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    GoesOn,
+    Over,
+}
+
 /// Both programs, and the clock.
 pub struct World {
     now: Nanos,
     transfer: Transfer,
     /// SHA-256 of the payload.
     expected: String,
-    /// Client, server; none if one of them could not be set up.
+    /// By [`Side`]; none if one of them could not be set up.
     ends: Option<[End; 2]>,
     names: [String; 2],
     running: Option<Running>,
@@ -93,10 +100,14 @@ impl World {
                 self.ends = Some([client, server]);
                 self.names = [first, second];
             }
-            (Ok(Err(why)), _) => self.record(&Running::default(), "unsupported", of(0, &why)),
-            (_, Ok(Err(why))) => self.record(&Running::default(), "unsupported", of(1, &why)),
-            (Err(why), _) => self.record(&Running::default(), "failed", of(0, &why)),
-            (_, Err(why)) => self.record(&Running::default(), "failed", of(1, &why)),
+            (Ok(Err(why)), _) => {
+                self.record(&Running::default(), "unsupported", of(Side::Client, &why));
+            }
+            (_, Ok(Err(why))) => {
+                self.record(&Running::default(), "unsupported", of(Side::Server, &why));
+            }
+            (Err(why), _) => self.record(&Running::default(), "failed", of(Side::Client, &why)),
+            (_, Err(why)) => self.record(&Running::default(), "failed", of(Side::Server, &why)),
         }
     }
 
@@ -111,18 +122,18 @@ impl World {
         }
     }
 
-    /// Number of the payload's sender and receiver.
-    fn roles(&self) -> [usize; 2] {
+    /// The payload's sender and receiver.
+    fn roles(&self) -> [Side; 2] {
         match self.transfer.direction {
-            Direction::Download => [1, 0],
-            Direction::Upload => [0, 1],
+            Direction::Download => [Side::Server, Side::Client],
+            Direction::Upload => [Side::Client, Side::Server],
         }
     }
 
-    /// Does what is due; returns whether there is something to come.
-    fn turn(&mut self) -> bool {
+    /// Does what is due.
+    fn turn(&mut self) -> Progress {
         let Some(ends) = &mut self.ends else {
-            return false;
+            return Progress::Over;
         };
         if self.next_start.is_some_and(|at| at <= self.now) {
             self.next_start = None;
@@ -134,26 +145,32 @@ impl World {
             ends.iter_mut().for_each(End::start);
         }
         let mut fault = None;
-        for number in [1, 0] {
-            let stepped = ends[number].step(self.now);
-            let reported = ends[number].report.error.as_deref();
+        for side in [Side::Server, Side::Client] {
+            let end = &mut ends[side as usize];
+            let stepped = end.step(self.now);
+            let reported = end.report.error.as_deref();
             let why = stepped.err().or_else(|| reported.map(message::short));
-            fault = fault.or(why.map(|why| of(number, &why)));
+            fault = fault.or(why.map(|why| of(side, &why)));
         }
         if let Some(running) = self.running.take() {
             return self.observe(running, fault);
         }
-        fault.is_none() && self.next_start.is_some()
+        if fault.is_none() && self.next_start.is_some() {
+            Progress::GoesOn
+        } else {
+            Progress::Over
+        }
     }
 
-    /// Notes times and samples, and the transfer's end; returns whether there is something to come.
-    fn observe(&mut self, mut running: Running, fault: Option<String>) -> bool {
+    /// Notes times and samples, and the transfer's end.
+    fn observe(&mut self, mut running: Running, fault: Option<String>) -> Progress {
         let [sender, receiver] = self.roles();
         let Some(ends) = &self.ends else {
-            return false;
+            return Progress::Over;
         };
         let now = Some(self.now);
-        let [source, sink, client] = [sender, receiver, 0].map(|number| &ends[number].report);
+        let [source, sink, client] =
+            [sender, receiver, Side::Client].map(|side| &ends[side as usize].report);
         let arrived = sink.received_bytes;
         let first = |at: &mut Option<Nanos>, is_there: bool| {
             if is_there {
@@ -173,7 +190,7 @@ impl World {
         }
         if let Some(why) = fault {
             self.record(&running, "failed", why);
-            return false;
+            return Progress::Over;
         }
         if let Some(found) = sha256 {
             return self.complete(&running, arrived, &found);
@@ -185,30 +202,39 @@ impl World {
                 "censored",
                 format!("not complete within {limit} s"),
             );
-            return false;
+            return Progress::Over;
         }
         self.running = Some(running);
-        true
+        Progress::GoesOn
     }
 
-    /// The receiver has the payload; returns whether another transfer follows.
-    fn complete(&mut self, running: &Running, arrived: u64, found: &str) -> bool {
-        if arrived != self.transfer.bytes || found != self.expected {
-            let why = format!("wrong payload: {arrived} bytes with another SHA-256");
+    /// The receiver has the payload: another transfer may follow.
+    fn complete(&mut self, running: &Running, arrived: u64, found: &str) -> Progress {
+        let total = self.transfer.bytes;
+        let fault = if arrived != total {
+            Some(format!("wrong payload: {arrived} bytes instead of {total}"))
+        } else if found != self.expected {
+            Some(format!("wrong payload: {total} bytes with another SHA-256"))
+        } else {
+            None
+        };
+        if let Some(why) = fault {
             self.record(running, "failed", why);
-            return false;
+            return Progress::Over;
         }
         self.record(running, "ok", String::new());
-        let is_last = self.done.len() >= self.transfer.repeats as usize;
-        self.next_start = (!is_last).then(|| self.now + nanos(self.transfer.pause_s));
-        !is_last
+        if self.done.len() >= self.transfer.repeats as usize {
+            return Progress::Over;
+        }
+        self.next_start = Some(self.now + nanos(self.transfer.pause_s));
+        Progress::GoesOn
     }
 
     fn record(&mut self, running: &Running, status: &'static str, reason: String) {
         let since = |at: Nanos| seconds(at - running.started);
         let ms = |at: Option<Nanos>| at.map(|at| since(at) * 1e3);
         let [_, receiver] = self.roles();
-        let report = |number: usize| self.ends.as_ref().map(|ends| &ends[number].report);
+        let report = |side: Side| self.ends.as_ref().map(|ends| &ends[side as usize].report);
         let marks = &self.transfer.marks_bytes;
         let reached = running.marks.iter().copied().chain(std::iter::repeat(None));
         let mark = |(bytes, at): (&u64, Option<Nanos>)| Mark {
@@ -225,7 +251,7 @@ impl World {
             duration_s: since(self.now),
             bytes: report(receiver).map_or(0, |it| it.received_bytes),
             marks: marks.iter().zip(reached).map(mark).collect(),
-            zero_rtt: report(0).is_some_and(|it| it.early_data),
+            zero_rtt: report(Side::Client).is_some_and(|it| it.early_data),
             sender: None,
             receiver: None,
             careful_resume: None,
@@ -237,7 +263,7 @@ impl World {
         let Some(ends) = &self.ends else {
             return;
         };
-        let [source, sink] = [sender, receiver].map(|number| &ends[number].report);
+        let [source, sink] = [sender, receiver].map(|side| &ends[side as usize].report);
         let Some(state) = source.sender else {
             return;
         };
@@ -275,8 +301,12 @@ impl World {
 type Made = Result<Result<(End, String), String>, String>;
 
 /// A reason with the end that it is about.
-fn of(number: usize, why: &str) -> String {
-    format!("the {}: {why}", ["client", "server"][number])
+fn of(side: Side, why: &str) -> String {
+    let name = match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    };
+    format!("the {name}: {why}")
 }
 
 /// SHA-256 of a payload in hexadecimal digits.
@@ -304,7 +334,7 @@ impl Ends for World {
 
     fn advance(&mut self, deadline: Nanos, is_busy: bool) -> bool {
         loop {
-            if !self.turn() {
+            if self.turn() == Progress::Over {
                 return false;
             }
             let has_packets = self.ends.iter().flatten().any(|end| !end.out.is_empty());
@@ -321,19 +351,12 @@ impl Ends for World {
     }
 
     fn take(&mut self, side: Side) -> Option<Vec<u8>> {
-        self.ends.as_mut()?[number(side)].out.pop_front()
+        self.ends.as_mut()?[side as usize].out.pop_front()
     }
 
     fn receive(&mut self, side: Side, packet: &[u8]) {
         if let Some(ends) = &mut self.ends {
-            ends[number(side)].receive(packet);
+            ends[side as usize].receive(packet);
         }
-    }
-}
-
-fn number(side: Side) -> usize {
-    match side {
-        Side::Client => 0,
-        Side::Server => 1,
     }
 }

@@ -12,7 +12,7 @@ from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.paths import WEB_TARGETS
 from satlab.lab import page_files, web_target
 from satlab.lab.web_target import Page, WebObject
-from satlab.run.page_import import har, site
+from satlab.run.page_import import har, wget_folder
 from satlab.run.page_import.found import MOST_BYTES, MOST_DOMAINS, MOST_OBJECTS, Found
 
 
@@ -37,7 +37,7 @@ def run(source: Path, name: str, document: PurePosixPath, targets: Path = WEB_TA
             f"page {name}: is there already",
             hint=f"choose another name, or remove {targets / name}",
         )
-    found = site.read(source, document) if source.is_dir() else har.read(source)
+    found = wget_folder.read(source, document) if source.is_dir() else har.read(source)
     found.faults += _limits(found, source)
     found.refuse(source)
     objects, notes = _objects(found, f"{name}.satlab.test")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request, Response
 
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.catalog import Project
 from satlab.service.api.context import Context, context_of

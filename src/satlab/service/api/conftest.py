@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from satlab.service.api import passwords
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.context import Context
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store

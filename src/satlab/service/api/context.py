@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 
 from satlab.common.topology import Topology
-from satlab.service.api.accounts import Accounts
+from satlab.service.api.account_store import Accounts
 from satlab.service.api.api_answers import ApiError, ViewError
 from satlab.service.api.catalog import Catalog
 from satlab.service.api.inventory import Inventory

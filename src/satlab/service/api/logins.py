@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 
-from satlab.service.api.accounts import Accounts, User
+from satlab.service.api.account_store import Accounts, User
 from satlab.service.api.api_answers import ViewError
 from satlab.service.api.limits import Throttle, peer_network
 from satlab.service.api.metrics import Counters

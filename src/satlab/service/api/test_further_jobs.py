@@ -18,7 +18,7 @@ from satlab.openbach.fixtures.executor_shapes import SCENARIOS
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
 from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.service import supervisor
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper, client_of
 from satlab.service.api.settings import Settings
 from satlab.service.api.store import Store

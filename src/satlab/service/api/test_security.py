@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from satlab.common.errors import ConfigError
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper
 from satlab.service.api.context import Context
 from satlab.service.api.limits import Throttle

@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 
 from satlab.service.api import access, strict_json
 from satlab.service.api.access import Runner
-from satlab.service.api.accounts import User
+from satlab.service.api.account_store import User
 from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.context import Context, RequestContext
 from satlab.service.api.routes import scenarios

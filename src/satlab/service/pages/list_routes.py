@@ -19,7 +19,7 @@ from satlab.report.html import render as render_report
 from satlab.run import reading
 from satlab.service.api import access, export
 from satlab.service.api.access import Runner
-from satlab.service.api.accounts import User
+from satlab.service.api.account_store import User
 from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.context import Context, RequestContext
 from satlab.service.pages import comparison, live_view, pages, run_list, run_logs, run_pages

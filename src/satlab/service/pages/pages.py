@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 
 from satlab.report.html import environment
 from satlab.service.api.access import user_of
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.api_answers import ApiError
 from satlab.service.api.request_guard import PAGES
 

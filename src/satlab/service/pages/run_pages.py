@@ -15,7 +15,7 @@ from satlab.report.reported_run import ReportedRun
 from satlab.report.run_report import RunReport
 from satlab.run import reading
 from satlab.service.api import access
-from satlab.service.api.accounts import User
+from satlab.service.api.account_store import User
 from satlab.service.api.catalog import Project
 from satlab.service.api.context import Context
 from satlab.service.api.queue import Instance

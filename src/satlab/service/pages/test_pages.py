@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.catalog import Project
 from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of
 from satlab.service.api.context import Context

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from satlab.openbach.engine import JobStatus
-from satlab.service.api.accounts import Role, User
+from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import PASSWORD, FakeHelper, client_of
 from satlab.service.api.context import Context
 from satlab.service.pages import run_logs

@@ -13,7 +13,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.service.api import access, launch
 from satlab.service.api.access import Anybody, Runner, log_in, log_out
-from satlab.service.api.accounts import User
+from satlab.service.api.account_store import User
 from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.context import Context, RequestContext
 from satlab.service.api.passwords import BusyError

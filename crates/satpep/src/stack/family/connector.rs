@@ -17,12 +17,12 @@ use super::library::{
     ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, ServerConfig,
     TokioRuntime, TransportConfig, VarInt, ZeroRttAccepted,
 };
-use crate::domains;
 use crate::hellos::Hellos;
 use crate::memory::{Held, Memory};
 use crate::options::{Mode, QuicOptions};
 use crate::report::{LegState, millis};
 use crate::start_error::StartError;
+use crate::subdomain_verifier;
 use crate::sys;
 use crate::tickets::Tickets;
 
@@ -117,7 +117,8 @@ impl Connector {
         let tickets = Arc::new(Tickets::default());
         let server_tls = quic::server_tls(&options.cert, &options.key, true)?;
         let zero_rtt = options.mode == Mode::Warm;
-        let mut client_tls = domains::client_tls(&options.ca, zero_rtt, &options.domains_of)?;
+        let mut client_tls =
+            subdomain_verifier::client_tls(&options.ca, zero_rtt, &options.domains_of)?;
         client_tls.resumption = Resumption::store(Arc::clone(&tickets) as _);
         Ok(Self {
             memory: Memory::open(&options)?,

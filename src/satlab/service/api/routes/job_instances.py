@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from satlab.service.api import access, instance_view, launch
 from satlab.service.api.access import Runner, Viewer
-from satlab.service.api.accounts import Role
+from satlab.service.api.account_store import Role
 from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, not_found
 from satlab.service.api.context import Body, Context, RequestContext, list_in
 

@@ -18,7 +18,7 @@ from satlab.service.api.access import (
     log_in,
     log_out,
 )
-from satlab.service.api.accounts import PendingError, Role, TakenError, User
+from satlab.service.api.account_store import PendingError, Role, TakenError, User
 from satlab.service.api.api_answers import ApiError, ViewError, conflict
 from satlab.service.api.context import Body, Context, RequestContext, list_in, text_in
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Rules that the schemas cannot express: values of a configuration or change against each other.
+//! Checks that the schemas cannot express: values of a configuration or change against each other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

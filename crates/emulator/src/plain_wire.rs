@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::config_checks;
 use crate::direction::{IP_PACKET_BYTES, Losses, Queue, QueueFields, bdp_bytes};
 use crate::links::{Links, direction_seed};
-use crate::rules;
 use crate::scheduled::{Origin, Scheduled};
 use crate::set_request::WaitingName;
 use crate::traces::Traces;
@@ -86,8 +86,8 @@ pub fn check(wire: &Value, faults: &mut Faults) {
     let parts = ["forward", "return"].map(|name| (format!("wire.{name}"), &wire[name]));
     let steps = steps.map(|(index, step)| (format!("wire.timeline[{index}]"), step));
     for (place, part) in parts.into_iter().chain(steps) {
-        rules::queue(&format!("{place}.queue"), &part["queue"], faults);
-        rules::losses(&format!("{place}.loss"), &part["loss"], None, faults);
+        config_checks::queue(&format!("{place}.queue"), &part["queue"], faults);
+        config_checks::losses(&format!("{place}.loss"), &part["loss"], None, faults);
     }
 }
 

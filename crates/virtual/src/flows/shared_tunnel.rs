@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! One tunnel between both sides of the path, with all flows in it.
+//! One tunnel between both sides of the path, which all flows share.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -30,13 +30,13 @@ pub struct TunnelTotals {
     lost: u64,
 }
 
-/// Both ends, and their frames on the way out.
-pub struct Tunnels {
+/// Both ends of the tunnel, and their frames on the way out.
+pub struct SharedTunnel {
     ends: [Tunnel; 2],
     frames: [VecDeque<Vec<u8>>; 2],
 }
 
-impl Tunnels {
+impl SharedTunnel {
     /// Both ends of a tunnel.
     pub fn new(options: &TunnelOptions) -> Self {
         let [client, server] = ENDS;

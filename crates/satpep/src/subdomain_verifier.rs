@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! Domains that one server has without a name of theirs in its certificate: which name is checked
-//! instead.
+//! Verifies a server's certificate for the domains below a host: it is checked for the host's name.
 //!
 //! A page of the lab has objects on domains below its host. The host's certificate has no name of
 //! theirs, or browsers would use one connection for all (RFC 9114 section 3.3), unlike those of the

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Accounts with their roles and sessions, and the first token.
 
-`python -m satlab.service.api.accounts STATE` sets accounts up for the supervisor, as the API's
+`python -m satlab.service.api.account_store STATE` sets accounts up for the supervisor, as the API's
 user: root opens none of the API's files. Stdin holds a JSON object: `{"public": bool}` requests the
 token of the first log-in, `{"login", "role", "password"}` an account. Stdout gets a JSON object:
 `token` (may be empty), or `error` and `hint`; the exit status is then that of the error.

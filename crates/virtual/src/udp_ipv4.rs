@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! UDP datagrams as IPv4 packets, which the link carries.
+//! UDP datagrams as IPv4 packets: encode and decode.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
