@@ -33,7 +33,7 @@ def owned(lab_id: str) -> Iterator[str]:
 def _locked(path: Path) -> int:
     """Open and lock a lock file.
 
-    A sweep holds it for a moment at most, and may have removed it then.
+    A sweep may hold the lock for a moment, and may have removed the file meanwhile.
     """
     try:
         while (descriptor := locks.hold_removable(path, wait=True)) is None:
@@ -46,7 +46,7 @@ def _locked(path: Path) -> int:
 
 
 def _forget(path: Path) -> None:
-    """Remove a lock file, and the folder if it was the last."""
+    """Remove a lock file, and the folder if that is then empty."""
     path.unlink(missing_ok=True)
     with suppress(OSError):
         path.parent.rmdir()
@@ -58,7 +58,7 @@ def sweep() -> list[str]:
     """
     dead = []
     for path in sorted(OWNERS.glob("*")) if OWNERS.is_dir() else ():
-        # Its owner may end, or hold it: then there is nothing to do.
+        # The owner may have ended meanwhile, or hold the lock: then there is nothing to do.
         with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lab.down(path.name)
@@ -84,8 +84,8 @@ def chown_to_caller(path: Path) -> None:
     if os.geteuid() != 0:
         return
     uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
-    # A job may have left links and deep folders: chown(1) follows no link, not even one that comes
-    # meanwhile.
+    # A job may have left links and deep folders. chown(1) follows no link, not even one that is
+    # made meanwhile.
     argv = ["chown", "-hRP", "--", f"{int(uid)}:{int(gid)}", str(path)]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
