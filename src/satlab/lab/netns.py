@@ -417,9 +417,7 @@ def node_of_each_process(lab_id: str) -> dict[int, str]:
 def _network_of_each_process() -> Iterator[tuple[int, tuple[int, int]]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(
-                OSError
-            ):  # it ended, or has no namespace (a zombie)
+            with contextlib.suppress(OSError):  # it ended, or has no namespace (a zombie)
                 status = (entry / "ns" / "net").stat()
                 yield int(entry.name), (status.st_dev, status.st_ino)
 
