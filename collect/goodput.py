@@ -101,7 +101,7 @@ class Cpu(_Iperf):
 
 
 class End(_Iperf):
-    """Totals. `sum` has the receiver's losses and is present for UDP only."""
+    """Totals. `sum` is present for UDP only and has the receiver's losses."""
 
     sum_sent: Span
     sum_received: Span

@@ -95,7 +95,7 @@ def losses(raw: Path, entity: str) -> Counter[str]:
 
 
 def all_losses(raw: Path) -> dict[str, int | None]:
-    """Count the losses of all entities, by cause; None if there is no log, or one cannot be read."""
+    """Count the losses of all entities, by cause; None if a log is missing or cannot be read."""
     try:
         counts = [losses(raw, entity) for entity in entities(raw)]
     except (OSError, RefusedError):

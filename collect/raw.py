@@ -29,8 +29,7 @@ LINE_BYTES = 8 << 20
 """Longest line, bytes: a job with the longest arguments that Linux allows (2 MiB), with escapes.
 """
 _NAMED_FAULTS = 1000
-"""Faults of a document with more values are not named: a list of all faults takes more memory than
-the document.
+"""If a document has more faults, none is named: a list of all takes more memory than the document.
 """
 
 

@@ -51,7 +51,7 @@ class RunFolderError(Exception):
 
 @dataclass(frozen=True)
 class _Reader:
-    """How files of one kind become records: the job and statistic that store them, and their model."""
+    """How files of one kind become records: their job, their statistic, their model."""
 
     job: str
     stat: str

@@ -31,7 +31,7 @@ TRY_S = 20.0
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: overlayfs is available."""
+    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: on overlayfs."""
 
     folder: Path
     stacked: bool

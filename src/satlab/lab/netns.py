@@ -514,7 +514,7 @@ def _make_bridge(interface: str, mtu: int, mac: str | None = None) -> None:
 
 
 def _make_bridged_tap(interface: str, mtu: int, tap: Tap) -> None:
-    """Make a persistent TAP without packet information, as the only port of a bridge `interface`."""
+    """Make a persistent TAP without packet information, the only port of bridge `interface`."""
     _make_bridge(interface, mtu, tap.mac)
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=tap.name, tun_type=_TAP_TYPE)

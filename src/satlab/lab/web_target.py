@@ -291,7 +291,7 @@ def _read_manifest(
 
 
 def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list[str]]:
-    """Turn a row into an object, or None if its fields cannot be read, and return all its faults."""
+    """Turn a row into an object, or None if its fields cannot be read; return all its faults."""
     if None in row or None in row.values():
         return None, [f"must have {len(COLUMNS)} fields, or as many as the header"]
     try:
