@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Raw files of a run to records.
 
-Reads run folders only; knows nothing of the lab that filled them. Each name is loaded when it is
-first used: models of raw files need no polars, which takes 0.2 s.
+Reads run folders only; knows nothing of the lab that filled them. Each name is loaded at its first
+use, because polars takes 0.2 s to load and models of raw files do not need it.
 """
 
 from importlib import import_module

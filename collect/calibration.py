@@ -49,9 +49,7 @@ def records(calibration: Calibration) -> list[Record]:
 
 
 def _rtt(checks: Iterable[CalibrationCheck]) -> Iterator[Record]:
-    """Yield the idle round-trip time as a figure; where it was not measured, its check is a failed
-    sample.
-    """
+    """Yield the idle round-trip time as a figure, or as a failed sample if it was not measured."""
     for check in checks:
         if check.name == "rtt_ms" and check.measured is not None:
             yield Record("rtt_ms", check.measured, {"stat": "mean", "source": "calibration"})

@@ -14,7 +14,7 @@ MAIN_METRICS = ("connect_ms", "ttfb_ms")
 
 
 class Request(Model):
-    """One request over a connection of its own; times in ms since its start, None = not reached."""
+    """One request over its own connection; times in ms since its start, None = not reached."""
 
     start_unix_s: float
     status: Status
@@ -34,8 +34,8 @@ class Curl(Model):
 
 
 def records(curl: Curl, labels: Mapping[str, str]) -> list[Record]:
-    """Return both times of each request (label request: its number); one cut off keeps what it
-    reached.
+    """Return both times of each request (label request: its number). A request that was cut off
+    keeps the times that it reached.
     """
     own = {**labels, "transport": "TCP"}
     return [

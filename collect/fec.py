@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What each end of a FEC tunnel received, repaired and lost (schemas/fec.schema.json)."""
+"""Packets that each end of a FEC tunnel received, repaired and lost (schemas/fec.schema.json)."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -31,7 +31,7 @@ def records(fec: Fec, labels: Mapping[str, str]) -> list[Record]:
     """Return `fec_received_packets`, `fec_recovered_packets`, `fec_lost_packets` and
     `fec_recovery_delay_ms` (mean).
 
-    An end that nothing came to is a failed sample: it was measured without.
+    An end that received nothing is a failed sample: the measurement ran without the tunnel.
     """
     own = {**labels, "code": fec.code, "version": fec.version}
     counted = next(

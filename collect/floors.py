@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Physical floors: what no figure over a link can be better than.
+"""Physical floors: the best figures that are possible over a link. A better figure is a defect of
+the measurement.
 
-A better one is a defect of the measurement.
+The round trip is the link's shortest (plan: `rtt_ms.min`). A fresh connection takes one round trip
+for the handshake of TCP (RFC 9293) or QUIC (RFC 9000), one for TLS 1.3 over TCP (RFC 8446), and one
+for request and answer. A proxy may answer the handshake, never the request.
 
-A round trip is the link's shortest (plan: `rtt_ms.min`). Over a fresh connection it takes one for
-the handshake of TCP (RFC 9293) or QUIC (RFC 9000), one for TLS 1.3 over TCP (RFC 8446), and one for
-request and answer. A proxy may answer the handshake, never the request. Payload crosses the link no
-faster than that of full-size UDP packets (plan: `udp_goodput_bps`): headers of TCP, QUIC and HTTP
-come on top. The capacity of frames without packets' headers (plan: `rate_bps`) is the bound where
-slots are granted on demand, as the plan cannot foresee how packets fill them.
+Payload crosses the link no faster than the payload of full-size UDP packets (plan:
+`udp_goodput_bps`), because headers of TCP, QUIC and HTTP are larger. If slots are granted on
+demand, the bound is the capacity of frames without packets' headers (plan: `rate_bps`), because the
+plan cannot foresee how packets fill the slots.
 """
 
 import math
@@ -31,10 +32,10 @@ SLACK = 0.001
 SLACK_MS = 1.0
 """For the clocks of browser and host, and timers of the path."""
 GOODPUT_SLACK = 0.005
-"""Relative: intervals of a receiver begin and end between packets."""
+"""Relative, for rates: intervals of a receiver begin and end between packets."""
 BEFORE = "better than physics, a defect of the measurement"
 Rates = Sequence[tuple[float, float]]
-"""(from this time on in ms, bit/s), ascending; the first one from 0 on."""
+"""Pairs of start time (ms) and rate from then on (bit/s), ascending; the first starts at 0."""
 _HANDSHAKES = {"h1": 1, "h2": 2, "h3": 1}
 """Round trips before a request."""
 
@@ -78,7 +79,8 @@ class Floors:
     def least_ms(
         self, round_trips: float, payload_bytes: float = 0, direction: str = "download"
     ) -> float:
-        """Return the shortest time for round trips, and for payload that arrives after them."""
+        """Return the shortest time for so many round trips and the payload that arrives after them,
+        ms."""
         t_ms, rest = round_trips * self.rtt_ms, payload_bytes * 8e3
         for (_, bps), (until_ms, _) in pairwise([*self.rates[direction], (math.inf, 0.0)]):
             room = max(0.0, until_ms - t_ms) * bps
@@ -140,7 +142,7 @@ def _floors(link: _Link) -> Floors:
 
 
 def _has_changes(raw: Path) -> bool:
-    """Whether the emulator's metrics have a line of type `change`; nothing is kept."""
+    """Whether the emulator's metrics have a line of type `change`."""
     try:
         with open_plain(raw, "link.jsonl", LINES_BYTES) as file:
             lines = iter(lambda: file.readline(LINE_BYTES), b"")
@@ -155,7 +157,7 @@ def _has_changes(raw: Path) -> bool:
 def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
     """Return why a page load is impossible; empty if it is not.
 
-    The navigation must have opened its own connection: one that was opened ahead saves round trips.
+    The navigation must have opened its own connection: a connection opened ahead saves round trips.
     """
     before = 0 if pep != NO_PEP else _HANDSHAKES[load.protocol]
     connected_ms = None
@@ -178,8 +180,8 @@ def load_fault(load: PageLoad, pep: str, floors: Floors) -> str:
 
 
 def observation_fault(load: PageObservation, pep: str, floors: Floors) -> str:
-    """Return why the Speed Index of an observed load is impossible; empty if it is not: all of a
-    page follows its first byte.
+    """Return why the Speed Index of an observed load is impossible; empty if it is not. No part of
+    a page is visible before its first byte.
     """
     before = 0 if pep != NO_PEP else _HANDSHAKES[load.protocol]
     return floors.time_fault("Speed Index", load.speed_index_ms, floors.least_ms(before + 1))
@@ -188,7 +190,7 @@ def observation_fault(load: PageObservation, pep: str, floors: Floors) -> str:
 def judged(
     records: Iterable[Record], floors: Floors | None, peps: Mapping[str, str]
 ) -> Iterator[Record]:
-    """Yield the records of transfers; impossible ones as failed.
+    """Yield the records of transfers; impossible records become failed ones.
 
     `peps`: by job instance, as `pep.during`.
     """

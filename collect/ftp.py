@@ -37,8 +37,8 @@ class Transfer(Model):
 def records(transfer: Transfer, labels: Mapping[str, str]) -> list[Record]:
     """Return `goodput_bps`, `received_bytes` and `transfer_time_s`, or goodput as a failed sample.
 
-    The bytes that were there when the receiver began to count are left out of the rate: their own
-    time is unknown.
+    The rate leaves out the bytes that had arrived before the receiver began to count: nobody timed
+    them.
     """
     about = {
         **labels,

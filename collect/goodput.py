@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """iperf3's JSON (`-J`, iperf 3.7 and later) to goodput, window and RTT of bulk transfers.
 
-Goodput is payload bits at the receiver per second, from the first interval's start to the last
-one's end: connection set-up is outside. Each transfer leaves two documents. The client's ends with
-what both sides counted, so summaries come from it; a side's intervals hold what it saw itself:
-bytes at the receiver; window, RTT, retransmits at the sender.
+Goodput is payload bits at the receiver per second, from the start of the first interval to the end
+of the last, without connection set-up.
+
+Each transfer leaves two documents. The client's document ends with the counts of both sides, so
+summaries come from it. The intervals of each document hold that side's own counts: bytes at the
+receiver; window, RTT and retransmits at the sender.
 """
 
 import statistics
@@ -28,7 +30,7 @@ STEADY_MIN_S = 4
 
 
 class _Iperf(BaseModel):
-    """Fields that are used; iperf3 adds others from version to version."""
+    """The fields that we use; newer versions of iperf3 add others."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
@@ -59,7 +61,8 @@ class Start(_Iperf):
 
 
 class Stream(_Iperf):
-    """One flow over one interval; rtt in us; sender's figures are None at the receiver."""
+    """One flow over one interval; rtt in us. The sender's figures are None in the receiver's
+    document."""
 
     socket: int
     snd_cwnd: int | None = None
@@ -70,7 +73,7 @@ class Stream(_Iperf):
 class Span(_Iperf):
     """All flows over a time; start and end in s since the transfer began.
 
-    Packets are UDP's, retransmits TCP's.
+    Packets are counted for UDP, retransmits for TCP.
     """
 
     start: float
@@ -98,7 +101,7 @@ class Cpu(_Iperf):
 
 
 class End(_Iperf):
-    """Totals. `sum` is there for UDP only: what the receiver missed."""
+    """Totals. `sum` is present for UDP only and has the receiver's losses."""
 
     sum_sent: Span
     sum_received: Span
@@ -126,7 +129,7 @@ class Transfer(_Iperf):
 
 
 class Broken(_Iperf):
-    """What iperf3 writes when it fails."""
+    """The document that iperf3 writes when it fails."""
 
     error: str
 
@@ -150,8 +153,8 @@ class Document:
 
 
 def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Record]:
-    """Return summaries and series of all transfers of a run; t_s is good to half the set-up time,
-    see `_origins`.
+    """Return summaries and series of all transfers of a run; t_s is accurate to half the set-up
+    time, see `_origins`.
     """
     origins = _origins(documents)
     numbers = {cookie: str(number) for number, cookie in enumerate(origins, start=1)}
@@ -170,7 +173,7 @@ def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Reco
 
 
 def _transfer_labels(content: Transfer, number: str) -> dict[str, str]:
-    """Identify a transfer; both sides of it carry the same number."""
+    """Return the labels that identify a transfer; both its sides have the same number."""
     request = content.start.test_start
     return {
         "transfer": number,
@@ -183,9 +186,7 @@ def _transfer_labels(content: Transfer, number: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Origin:
-    """When a transfer's first interval began, seconds since the epoch, and how far that may be off,
-    s.
-    """
+    """Start of a transfer's first interval, s since the epoch, and its uncertainty, s."""
 
     unix_s: float
     error_s: float
@@ -194,9 +195,9 @@ class _Origin:
 def _origins(documents: Sequence[Document]) -> dict[str, _Origin]:
     """Date each transfer (by cookie).
 
-    iperf3 stamps whole seconds, some round trips before the first interval. The stamp and the
-    client's job bracket the transfer; what remains between them is set-up and the exchange of
-    results, and the middle is taken.
+    iperf3 stamps whole seconds, some round trips before the first interval. The transfer lies
+    between the stamp and the end of the client's job. The rest of that time is set-up and the
+    exchange of results; the transfer is placed in the middle.
     """
     origins: dict[str, _Origin] = {}
     for document in documents:

@@ -10,15 +10,14 @@ from pathlib import Path
 from collect.raw import LINES_BYTES, RefusedError, check_plain, open_folder, open_plain
 
 MOST_DEEP = 8
-"""Most folders inside each other below raw/ whose files have digests; those of a run's own files
-are two.
+"""Largest depth of folders below raw/ whose files have digests. A run's own files need two.
 """
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What lies below raw/ and is no folder: its path relative to the run folder, and why it has no
-    digest or "".
+    """An entry below raw/ that is not a folder: its path relative to the run folder, and why it has
+    no digest ("" if it has one).
     """
 
     name: str
@@ -26,8 +25,8 @@ class Entry:
 
 
 def digests(run_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the SHA-256 (hex) of the files below raw/ by path relative to the run folder, and why
-    others have none.
+    """Return the SHA-256 (hex) of the files below raw/, by path relative to the run folder, and the
+    reasons why other files have none.
 
     Jobs write there. A file has no digest if it is larger than `LINES_BYTES`, deeper than
     `MOST_DEEP`, not a plain file, or has a name that is not UTF-8.
@@ -44,8 +43,8 @@ def digests(run_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def differences(run_dir: Path, expected: Mapping[str, str]) -> list[str]:
-    """Name every file below raw/ that is changed, missing, foreign or has no digest; [] when all is
-    as expected.
+    """Name every file below raw/ that is changed, missing, foreign or without a digest; [] if there
+    is none.
 
     `expected` is the manifest's `files`.
     """
@@ -63,7 +62,7 @@ def differences(run_dir: Path, expected: Mapping[str, str]) -> list[str]:
 
 
 def _entries(run_dir: Path) -> Iterator[Entry]:
-    """Yield all below raw/ that is not a folder, in the order of their paths."""
+    """Yield every entry below raw/ that is not a folder, in the order of paths."""
     faults: dict[tuple[str, ...], str] = {}
     folders: list[tuple[str, ...]] = [("raw",)]
     while folders:
@@ -91,7 +90,7 @@ def _entries(run_dir: Path) -> Iterator[Entry]:
 
 
 def _fault(entry: os.DirEntry[str]) -> str:
-    """Return why a file has no digest; "" where it may have one, and of a folder."""
+    """Return why a file has no digest; "" if it may have one, and for a folder."""
     try:
         entry.name.encode()
         if entry.is_dir(follow_symlinks=False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""raw/jobs.jsonl: which job instance ran where and how it ended (schemas/jobs.schema.json)."""
+"""raw/jobs.jsonl: where each job instance ran, and how it ended (schemas/jobs.schema.json)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -22,11 +22,11 @@ MEASURING = (
 )
 """Jobs whose files become figures.
 
-Other jobs (servers) are services: to be stopped is their ordinary end.
+Other jobs (servers) are services: they ordinarily end by being stopped.
 """
 
 LOG_TAIL = 400
-"""Characters of a failed job's log that go into its reason."""
+"""Characters of a failed job's log that its reason quotes."""
 
 
 JobEnd = Literal["Not Running", "Error", "Stopped", "Agent Unreachable", "Not Scheduled", "Unknown"]
@@ -60,12 +60,12 @@ class Job(Model):
 
     @property
     def folder(self) -> str:
-        """Where its stored files lie, below raw/files/."""
+        """The folder of the instance's stored files, below raw/files/."""
         return f"{self.job}-{self.job_instance_id}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What identifies the instance in every record made from it."""
+        """The labels that identify the instance in its records."""
         return {
             "job": self.job,
             "instance": str(self.job_instance_id),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""raw/link.jsonl: what the emulator counted per direction (schemas/link-metrics.schema.json)."""
+"""raw/link.jsonl: the emulator's counts per direction (schemas/link-metrics.schema.json)."""
 
 import math
 from array import array
@@ -41,9 +41,8 @@ SERIES = {
 
 
 class Heard(Model):
-    """What came in from the entity before, over one interval;
-
-    `silent_ms` since its last datagram, or None: never.
+    """Datagrams that came in from the preceding entity over one interval. `silent_ms`: time since
+    its last datagram; None: there was none.
     """
 
     datagrams: int
@@ -53,7 +52,7 @@ class Heard(Model):
 
 
 class Counters(Model):
-    """One direction over one interval; queue figures are those of the interval's end."""
+    """One direction over one interval; queue figures are taken at the interval's end."""
 
     queue_bytes: int
     queue_packets: int
@@ -95,14 +94,15 @@ class Counters(Model):
 
     @property
     def has_times(self) -> bool:
-        """Return whether times in the queue are measured: not by earlier emulators, and not where
-        there is no queue.
+        """Return whether times in the queue are measured. Earlier emulators do not measure them,
+        and some directions have no queue.
         """
         return "queue_p50_ms" in self.model_fields_set
 
     @property
     def all_waits_us(self) -> Waits:
-        """Return the times in the queue, those of all terminals where several share the direction."""
+        """Return the times in the queue, us; of all terminals together if several share the
+        direction."""
         own = all_waits(self.waits_us, self.fifos)
         return own + [
             waited for one in self.terminals for waited in all_waits(one.waits_us, one.fifos)
@@ -110,12 +110,12 @@ class Counters(Model):
 
     @property
     def slots_used(self) -> int | None:
-        """Return the bursts sent where slots are assigned on demand."""
+        """Return the number of bursts sent, if slots are assigned on demand."""
         return None if self.slots_assigned is None else self.frames
 
 
 class PerDirection(Model):
-    """One figure for each direction; None where no packet crossed."""
+    """One figure for each direction; None if no packet crossed it."""
 
     forward: float | None
     return_: float | None = Field(alias="return")
@@ -129,7 +129,7 @@ class PerDirection(Model):
 
 
 class Header(Model):
-    """First line: where the metrics come from."""
+    """First line: the origin of the metrics."""
 
     type: Literal["header"]
     schema_: Literal["satlab/link-metrics/1"] = Field(alias="schema")
@@ -148,9 +148,8 @@ class Header(Model):
 
 
 class Sample(Model):
-    """One interval, stamped at its end;
-
-    None where another emulator or entity carries a direction.
+    """One interval, stamped at its end. A direction is None if another emulator or entity carries
+    it.
     """
 
     type: Literal["sample"]
@@ -167,8 +166,8 @@ class Sample(Model):
 
 
 class Change(Model):
-    """A change of a direction while the link ran: the field that was set, and why it was refused if
-    it was.
+    """A change of a direction while the link ran: the field that was set, and the reason if the
+    change was refused.
     """
 
     type: Literal["change"]
@@ -182,7 +181,7 @@ class Change(Model):
 
 
 class End(Model):
-    """Last line: release error over the emulator's whole life, us; CPU time in s."""
+    """Last line: release error over the emulator's whole life, us, and CPU time, s."""
 
     type: Literal["end"]
     t_unix_s: float
@@ -209,18 +208,20 @@ class Window:
     stop_unix_s: float
 
     def overlaps(self, start_unix_s: float, stop_unix_s: float) -> bool:
-        """Return whether an interval has a part inside: jobs may start and end between two samples."""
+        """Return whether an interval overlaps the window: jobs may start and end between two
+        samples."""
         return stop_unix_s >= self.start_unix_s and start_unix_s < self.stop_unix_s
 
 
 BLOCK = 5000
-"""Samples of a direction that become a series at once: what is kept does not grow with the run."""
+"""Number of samples of a direction that become one series, so that memory does not grow with the
+run."""
 
 
 @dataclass
 class _Direction:
-    """One direction: its counters inside the window, added up, and a column of each metric of the
-    last samples.
+    """One direction: the sums of its counters inside the window, and a column of the last samples
+    for each metric.
     """
 
     inside: int = 0
@@ -237,7 +238,7 @@ class _Direction:
     terminals: dict[int, Terminal] = field(default_factory=dict)
 
     def take(self, counters: Counters, t_s: float) -> None:
-        """Append to the columns; one begins where its metric is first counted."""
+        """Append to the columns; a column begins at the first count of its metric."""
         before = len(self.t_s)
         self.is_carried = True
         self.t_s.append(t_s)
@@ -249,7 +250,7 @@ class _Direction:
                 self.columns[metric].append(math.nan if value is None else value)
 
     def add(self, counters: Counters) -> None:
-        """Add what was counted inside the window."""
+        """Add the counts inside the window."""
         self.inside += 1
         for name in ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "late_packets"):
             self.sums[name] += getattr(counters, name)
@@ -294,7 +295,7 @@ class _Direction:
         ]
 
     def _times(self, labels: Mapping[str, str]) -> list[Record]:
-        """Return percentiles of the time in the queue, each a metric of its own, as in `SERIES`."""
+        """Return percentiles of the time in the queue, one metric each, as in `SERIES`."""
         found = self.times.records("link_queue", labels)
         return [
             replace(one, metric=f"link_queue_{one.labels['stat']}_ms", labels=labels)
@@ -302,7 +303,7 @@ class _Direction:
         ]
 
     def _slots(self, labels: Mapping[str, str]) -> list[Record]:
-        """Return means per superframe where slots are assigned on demand."""
+        """Return means per superframe, if slots are assigned on demand."""
         superframes = self.sums["superframes"]
         if not superframes:
             return []
@@ -315,8 +316,8 @@ class _Direction:
         ]
 
     def _frames(self, labels: Mapping[str, str]) -> list[Record]:
-        """Return frames lost and frames sent by MODCOD or waveform, where the direction has frames
-        and counts them.
+        """Return frames lost and frames sent by MODCOD or waveform, if the direction has frames and
+        counts them.
         """
         if not self.has_frames:
             return []
@@ -338,11 +339,11 @@ class _Direction:
 
 
 class Metrics:
-    """What an emulator's lines say, read one at a time: series over the whole run, totals inside
-    `window` (None: all).
+    """An emulator's lines, read one at a time: series over the whole run, totals inside `window`
+    (None: the whole run).
 
-    `names`: what records call the directions that have some. One that another emulator carries has
-    none.
+    `names`: the directions' names in records. A direction that another emulator carries has no name
+    and no records.
     """
 
     def __init__(

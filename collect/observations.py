@@ -20,7 +20,7 @@ from collect.records import Record, Status, sample
 STAT = "page_observation_json"
 METRICS = ("speed_index_ms", "visually_complete_ms")
 _UNKNOWN = -1
-"""What HAR has for a size that is not known, and for a phase that did not happen."""
+"""HAR's value for an unknown size, and for a phase that did not happen."""
 Header = tuple[str, str]
 Milliseconds = Annotated[float, Field(ge=0)]
 
@@ -28,7 +28,8 @@ Milliseconds = Annotated[float, Field(ge=0)]
 class Request(Model):
     """One request; times in ms since navigation start.
 
-    Phases as in HAR 1.2, but `connect_ms` is without `tls_ms`; null: it did not happen.
+    Phases as in HAR 1.2, except that `connect_ms` excludes `tls_ms`; null: the phase did not
+    happen.
     """
 
     url: str
@@ -88,8 +89,8 @@ class Load(Model):
     page_load_time_ms: float | None
 
     def labels(self, labels: Mapping[str, str], pep: str) -> dict[str, str]:
-        """Return the labels of its records: those of its job, the proxy on its path, and its own
-        (load: its index).
+        """Return the labels of the load's records: its job's labels, the proxy on its path, and its
+        index (label load).
         """
         own = {
             "protocol": self.protocol,
@@ -102,7 +103,7 @@ class Load(Model):
 
 class PageObservation(Load):
     """One observed page load (job satlab_page_load): requests with their phases, pictures, long
-    tasks. Its times are not among those of other loads.
+    tasks. Its times are kept apart from the times of other loads.
     """
 
     schema_: Literal["satlab/page-observation/1"] = Field(alias="schema")
@@ -116,27 +117,27 @@ class PageObservation(Load):
 
     @property
     def speed_index_ms(self) -> float | None:
-        """Return the Speed Index; None of a load that is not ok."""
+        """Return the Speed Index, ms; None if the load is not ok."""
         return speed_index_ms(self.frames) if self.status == "ok" else None
 
     @property
     def visually_complete_ms(self) -> float | None:
-        """Return when the page first looked as at its end; None of a load that is not ok."""
+        """Return the time at which the page first looked as at its end, ms; None if the load is not
+        ok."""
         whole = [frame.t_ms for frame in self.frames if frame.visual_completeness >= 1]
         return min(whole, default=None) if self.status == "ok" else None
 
 
 def speed_index_ms(frames: Sequence[Frame]) -> float | None:
-    """Return the Speed Index of frames in the order of time; None without a change of the page."""
+    """Return the Speed Index of frames in the order of time, ms; None if the page never changed."""
     if len(frames) < 2:
         return None
     return sum((b.t_ms - a.t_ms) * (1 - a.visual_completeness) for a, b in pairwise(frames))
 
 
 def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[Record]:
-    """Return the metrics of an observed load (label load: its index).
-
-    A load that is not ok has failed ones.
+    """Return the metrics of an observed load (label load: its index); failed records if the load is
+    not ok.
     """
     own = load.labels(labels, pep)
     values = {
@@ -156,7 +157,7 @@ def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[
 
 
 def har(loads: Sequence[tuple[str, PageObservation]], version: str) -> dict[str, Any]:
-    """Return observed loads, each with its name, as one HAR 1.2 document. `version`: of satlab."""
+    """Return named observed loads as one HAR 1.2 document. `version` is satlab's."""
     browser, _, number = (loads[0][1].browser if loads else "").partition(" ")
     return {
         "log": {

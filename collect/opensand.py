@@ -23,10 +23,11 @@ from collect.raw import RefusedError, names, open_plain
 from collect.records import Record, Series, failed
 
 LOG_BYTES = 1 << 30
-"""Largest log: a pair of lines of 200 bytes for each of 2.6 million lost packets."""
+"""Largest size of a log, bytes: two lines of 200 bytes together for each of 2.6 million lost
+packets."""
 CSV_BYTES = 1 << 30
 MOST_PROBES = 1000
-"""Most columns of a file of probes; the gateway has 65."""
+"""Largest number of columns of a file of probes; the gateway has 65."""
 _LINE_BYTES = 1 << 16
 _ZONE_S = 900
 """Time zones are whole quarters of an hour from UTC."""
@@ -70,7 +71,8 @@ LOSSES = (
         "sysctl net.core.rmem_max=4194304, and a less busy host",
     ),
 )
-"""In three of three clean runs the lines of the first equalled the lost packets."""
+"""In three of three clean runs, the number of lines of the first cause equalled the number of lost
+packets."""
 
 
 def entities(raw: Path) -> list[str]:
@@ -93,10 +95,7 @@ def losses(raw: Path, entity: str) -> Counter[str]:
 
 
 def all_losses(raw: Path) -> dict[str, int | None]:
-    """Count the losses of all entities, by cause;
-
-    None where a log cannot be read, or there is none.
-    """
+    """Count the losses of all entities, by cause; None if a log is missing or cannot be read."""
     try:
         counts = [losses(raw, entity) for entity in entities(raw)]
     except (OSError, RefusedError):
@@ -155,10 +154,8 @@ def _columns(
 ) -> tuple[Mapping[str, "array[float]"], "array[float]"]:
     """Read columns and times, s since `origin`.
 
-    A last row that is cut off is left out. Raises ValueError.
-
-    Dates name no zone: taken is the one in which the first row is nearest `origin`, since OpenSAND
-    starts with the run.
+    A last row that is cut off is left out. The dates have no time zone: the zone is chosen that
+    puts the first row nearest to `origin`, since OpenSAND starts with the run. Raises ValueError.
     """
     header = next(rows, [])
     if not header or header[0] != "Date" or len(header) > MOST_PROBES:

@@ -22,15 +22,16 @@ from collect.records import Record, failed, sample
 STAT = "page_load_json"
 MAIN_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
 HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_ms")
-"""What the host did to the browser: waits for a core of all its threads and of one, a known task,
-tasks above 50 ms.
+"""Effects of the host on the browser: waits for a core (all threads together, and one thread), the
+time of a known task, tasks above 50 ms.
 """
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
 SUMMARISED = (*METRICS, *observations.METRICS)
-"""Of these the median over loads is a record, too."""
+"""Metrics whose median over loads is a record, too."""
 PERCENTILES = (75, 95)
 MIN_FOR_PERCENTILES = 20
-"""With fewer loads the 95th percentile is the slowest load, or would be a guess beyond it."""
+"""Fewest loads for a 95th percentile: with fewer it would be the slowest load, or a guess beyond
+it."""
 
 
 class Resource(Model):
@@ -122,9 +123,9 @@ def over_loads(per_load: Iterable[Record]) -> list[Record]:
     """Summarise the rows of single loads per protocol, page and proxy: label stat is median, min,
     max, p75 or p95.
 
-    Labels n, censored and failed count the loads. A censored load took longer than any that ended,
-    so the median counts it as infinite: survivors alone would look too good. Failed loads have no
-    place in the order.
+    Labels n, censored and failed count the loads. A censored load took longer than any load that
+    ended, so the median counts it as infinite: without it, the figures would look too good. Failed
+    loads are not ranked.
     """
     groups: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in per_load:
@@ -184,10 +185,9 @@ def _percentiles(metric: str, labels: Mapping[str, str], ordered: Sequence[float
 
 
 def percentile(ordered: Sequence[float], share: int) -> float:
-    """Return the least of the samples (in order, at least one) that `share` in a hundred do not
-    exceed: nearest rank.
+    """Return the percentile `share` (0 to 100) of the ordered samples (at least one) by nearest
+    rank.
 
-    Like the median it is a time that was measured, and a cut-off load counts as longer than all
-    others.
+    The result is a measured time. A load that was cut off counts as longer than all others.
     """
     return ordered[max(0, -(-share * len(ordered) // 100) - 1)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which proxy split how many connections, and what QUIC's legs had in force
+"""Number of connections that each proxy split, and the parameters in force on QUIC's legs
 (schemas/pep.schema.json).
 """
 
@@ -34,8 +34,8 @@ class Pep(Model):
 
 
 def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
-    """Return `pep_connections_count`; a proxy that nothing went through is a failed sample: it was
-    measured without.
+    """Return `pep_connections_count`. A proxy that split no connection is a failed sample: the
+    measurement ran without it.
     """
     own = {**labels, "engine": pep.engine, "version": pep.version}
     if pep.fault or not pep.connections:
@@ -48,9 +48,8 @@ def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:
 
 
 def during(job: Job, ended: Iterable[Job]) -> str:
-    """Return the engines that ran while a job did, joined by "+":
-
-    NO_PEP without one, UNKNOWN where a proxy does not say.
+    """Return the engines that ran while a job ran, joined by "+"; NO_PEP if none did, UNKNOWN for a
+    proxy whose engine is unknown.
 
     The engine is the first argument of `satlab_pep`; a controller's list of jobs has no arguments.
     """
@@ -64,7 +63,7 @@ def _overlap(one: Job, other: Job) -> bool:
 
 
 def _engine(job: Job) -> str:
-    """Return the word after the job's program."""
+    """Return the engine, the word after the job's program."""
     places = [
         at for at, word in enumerate(job.argv) if PurePath(word).name.startswith("satlab_pep")
     ]
@@ -72,7 +71,8 @@ def _engine(job: Job) -> str:
 
 
 def _quic_legs(pep: Pep, labels: Mapping[str, str]) -> Iterator[Record]:
-    """Yield `quic_leg_ok` of both legs: whether satpep has in force what its command line asks for."""
+    """Yield `quic_leg_ok` of both legs: whether the parameters of satpep's command line are in
+    force."""
     ready: dict[str, Any] = next((line for line in pep.report if line.get("type") == "ready"), {})
     for side in SIDES if ready else ():
         in_force: dict[str, Any] = ready[f"{side}_side"]

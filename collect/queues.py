@@ -15,12 +15,12 @@ from collect.records import Record, failed
 
 PERCENTILES = (50, 95, 99)
 MOST_FIFOS = 64
-"""FIFOs that one terminal, or a gateway, can have."""
+"""Largest number of FIFOs of a terminal or gateway."""
 LONGEST_US = 70_000_000
-"""The emulator counts longer times as a minute."""
+"""Longest time in a queue; the emulator counts longer times as this minute."""
 _EXACT_BITS = 12
-"""Times are kept within 2^-11 of themselves, so that as many as a file can name take bounded
-memory.
+"""Times are rounded by a relative 2^-11 at most, so that the times of a file of any size take
+bounded memory.
 """
 
 Waits = Annotated[
@@ -33,7 +33,7 @@ Waits = Annotated[
 
 
 class OfFifo(Model):
-    """One FIFO among several over one interval; queue figures are those of the interval's end."""
+    """One FIFO among several over one interval; queue figures are taken at the interval's end."""
 
     fifo: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z0-9_.-]+$")]
     queue_bytes: int
@@ -48,7 +48,7 @@ class OfFifo(Model):
 
 @dataclass
 class Times:
-    """Times in a queue, added up: packets by time, us.
+    """Times in a queue over several intervals: number of packets by time, us.
 
     `is_measured`: the emulator reports times; earlier ones do not. `has_waited`: a packet was
     there, whether it left or not.
@@ -59,7 +59,7 @@ class Times:
     has_waited: bool = False
 
     def add(self, waits_us: Waits, queue_bytes: int) -> None:
-        """Add those of an interval with so many bytes in the queue at its end."""
+        """Add the times of an interval with so many bytes in the queue at its end."""
         self.is_measured = True
         self.has_waited = self.has_waited or queue_bytes > 0
         for time_us, packets in waits_us:
@@ -67,9 +67,8 @@ class Times:
             self.packets[time_us >> dropped_bits << dropped_bits] += packets
 
     def percentile_ms(self, percentile: int) -> float | None:
-        """Return the least time that so many packets in a hundred did not exceed;
-
-        None without packets.
+        """Return the shortest time that so many per cent of the packets did not exceed, ms; None
+        without packets.
         """
         left = -(-percentile * sum(self.packets.values()) // 100)
         for time_us, count in sorted(self.packets.items()):
@@ -79,8 +78,8 @@ class Times:
         return None
 
     def records(self, metric: str, labels: Mapping[str, str]) -> list[Record]:
-        """Return the percentiles as label `stat`: failed where packets waited and none left, none
-        without packets.
+        """Return the percentiles (label `stat`): failed records if packets waited and none left, no
+        records without packets.
         """
         found = []
         for percentile in PERCENTILES:
@@ -107,14 +106,14 @@ class Fifo:
     times: Times = field(default_factory=Times)
 
     def add(self, counters: OfFifo) -> None:
-        """Add what was counted in an interval."""
+        """Add the counts of an interval."""
         for name in ("sent_packets", "dropped_packets"):
             self.sums[name] += getattr(counters, name)
         self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
         self.times.add(counters.waits_us, counters.queue_bytes)
 
     def records(self, labels: Mapping[str, str]) -> list[Record]:
-        """Return its figures."""
+        """Return the FIFO's figures."""
         return [
             Record("fifo_sent_packets", self.sums["sent_packets"], labels),
             Record("fifo_dropped_packets", self.sums["dropped_packets"], labels),
@@ -132,16 +131,15 @@ class Fifos:
     by_name: dict[str, Fifo] = field(default_factory=dict)
 
     def add(self, counters: list[OfFifo]) -> None:
-        """Add those of an interval.
-
-        Names beyond as many as there can be are not the emulator's, and left out.
+        """Add the FIFOs of an interval. Names beyond the possible number do not come from the
+        emulator and are left out.
         """
         for one in counters:
             if one.fifo in self.by_name or len(self.by_name) < MOST_FIFOS:
                 self.by_name.setdefault(one.fifo, Fifo()).add(one)
 
     def records(self, labels: Mapping[str, str]) -> list[Record]:
-        """Return the figures of each, with its name as label `fifo`."""
+        """Return the figures of each FIFO, with its name as label `fifo`."""
         return [
             record
             for name, one in self.by_name.items()
@@ -150,15 +148,15 @@ class Fifos:
 
 
 def together(fifos: Iterable[OfFifo]) -> list[OfFifo]:
-    """Return the FIFOs of several terminals over one interval as one for each name: sums, and the
-    times of all.
+    """Merge the FIFOs of several terminals over one interval by name: sums of counts, all times
+    together.
     """
     of_name: dict[str, list[OfFifo]] = {}
     for one in fifos:
         of_name.setdefault(one.fifo, []).append(one)
     counted = ("queue_bytes", "queue_packets", "sent_packets", "dropped_packets")
     return [
-        # Not validated: times of many terminals are more than one FIFO has.
+        # Not validated: many terminals together may exceed the bounds of one FIFO.
         OfFifo.model_construct(
             fifo=name,
             **{counter: sum(getattr(one, counter) for one in of) for counter in counted},
@@ -169,5 +167,5 @@ def together(fifos: Iterable[OfFifo]) -> list[OfFifo]:
 
 
 def all_waits(waits_us: Waits, fifos: list[OfFifo]) -> Waits:
-    """Return the times of a terminal or direction: its own, or those of its FIFOs."""
+    """Return the times of a terminal or direction: its own, or the times of all its FIFOs."""
     return [*waits_us, *(waited for one in fifos for waited in one.waits_us)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Raw files as checked objects. What cannot be read is returned as `Unreadable`, never raised."""
+"""Raw files as checked objects. An unreadable file is returned as `Unreadable`, never raised."""
 
 import os
 import re
@@ -15,24 +15,21 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 T = TypeVar("T")
 
 DOCUMENT_BYTES = 64 << 20
-"""Largest document: iperf3's of an hour, ten intervals a second, has half of it."""
+"""Largest document, bytes. iperf3's document of an hour with ten intervals a second is half as
+large."""
 MOST_VALUES = 2_000_000
-"""Most values of a document: each may take 1 kB before it is found to be wrong.
-
-An hour of iperf3 has half of it.
+"""Largest number of values in a document: each may take 1 kB before it is found to be wrong. An
+hour of iperf3 has half as many.
 """
 LINES_BYTES = 2 << 30
-"""Largest file of lines: the link metrics of a day, the longest run, have 1.4 GB.
-
-It is read line by line.
+"""Largest file of lines, bytes; read line by line. The link metrics of a day, the longest run, have
+1.4 GB.
 """
 LINE_BYTES = 8 << 20
-"""Longest line: that of a job whose arguments are as long as Linux takes them (2 MiB), with
-escapes.
+"""Longest line, bytes: a job with the longest arguments that Linux allows (2 MiB), with escapes.
 """
 _NAMED_FAULTS = 1000
-"""A document with more faults has none of them named: to list them all takes more memory than the
-document.
+"""If a document has more faults, none is named: a list of all takes more memory than the document.
 """
 
 
@@ -72,8 +69,8 @@ def read_json(root: Path, name: str, parse: Callable[[bytes], T]) -> T | Unreada
 class Lines(Generic[T]):
     """The JSON lines of a file below `root`, read one at a time, up to the first bad one.
 
-    A writer that was killed leaves an incomplete last line; the lines before it are used. After a
-    bad line in the middle the rest is not. `note` then says what was left out ("": nothing).
+    A writer that was killed leaves an incomplete last line; the lines before it are used. Lines
+    after a bad line in the middle are not used. `note` then names the lines left out ("": none).
     """
 
     def __init__(self, root: Path, name: str, parse: Callable[[bytes], T]) -> None:
@@ -112,19 +109,19 @@ class Lines(Generic[T]):
 
 
 def read_jsonl(root: Path, name: str, parse: Callable[[bytes], T]) -> tuple[list[T], str]:
-    """Read JSON lines below `root`: what was readable before the first bad line, and a note (""
-    when all was).
+    """Read JSON lines below `root`: the lines before the first bad one, and a note ("" if there is
+    no bad line).
     """
     lines = Lines(root, name, parse)
     return list(lines), lines.note
 
 
 class RefusedError(Exception):
-    """What is not read, although it is there."""
+    """A file exists, but we refuse to read it."""
 
 
 class Source(Protocol):
-    """Opens and lists what lies in a folder, without following links below it."""
+    """Opens and lists the entries of a folder, without following links below it."""
 
     def open(self, root: Path, name: str, most: int) -> BufferedReader:
         """Open a plain file of at most `most` bytes, without waiting for a writer.
@@ -133,7 +130,7 @@ class Source(Protocol):
         """
 
     def names(self, root: Path, folder: str) -> list[str]:
-        """Return what lies in a folder, sorted; names of folders end with `/`.
+        """Return the names of a folder's entries, sorted; names of folders end with `/`.
 
         Raises OSError, RefusedError.
         """
@@ -142,14 +139,14 @@ class Source(Protocol):
 class _Disk:
     """Files as this process may open them.
 
-    A job writes into its folders while it lives, so they may hold anything.
+    A job writes to its folders while it runs, so they may hold anything.
     """
 
     def open(self, root: Path, name: str, most: int) -> BufferedReader:
         *folders, last = _parts(name)
         at = open_folder(root, folders)
         try:
-            # Devices are not opened: that alone can have effects.
+            # Devices are not opened, because opening one can have effects.
             check_plain(os.stat(last, dir_fd=at, follow_symlinks=False), most)
             return open_in(at, last, most)
         finally:
@@ -169,7 +166,7 @@ _source = DISK
 
 
 def read_from(source: Source) -> None:
-    """Take all files of this process from another source."""
+    """Read all files of this process from another source."""
     global _source  # noqa: PLW0603 - a reading process has one
     _source = source
 
@@ -180,7 +177,7 @@ def open_plain(root: Path, name: str, most: int) -> BufferedReader:
 
 
 def names(root: Path, folder: str) -> list[str]:
-    """Return what lies in a folder below `root`, as `Source.names`; nothing where it cannot be
+    """Return the entries of a folder below `root`, as `Source.names`; none if the folder cannot be
     read.
     """
     try:
@@ -216,7 +213,7 @@ def open_folder(root: Path, parts: Sequence[str]) -> int:
 def open_in(folder: int, name: str, most: int) -> BufferedReader:
     """Open a plain file of an open folder, as `Source.open`.
 
-    The caller has looked at it: opening a device can have effects.
+    The caller must have checked that it is no device: opening one can have effects.
     """
     handle = os.open(
         name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
@@ -231,7 +228,7 @@ def open_in(folder: int, name: str, most: int) -> BufferedReader:
 
 
 def check_plain(status: os.stat_result, most: int) -> None:
-    """Raise RefusedError unless it is a plain file of at most `most` bytes."""
+    """Raise RefusedError unless the entry is a plain file of at most `most` bytes."""
     if not stat.S_ISREG(status.st_mode):
         raise RefusedError("is not a plain file")
     _check_size(status.st_size, most)
@@ -262,7 +259,7 @@ def first_fault(error: ValidationError) -> str:
 
 
 def stored_files(raw: Path, folder: str, name: str) -> list[str]:
-    """Find what a job stored as statistic `name` below raw/files:
+    """Find the files that a job stored as statistic `name` below raw/files:
 
     `<name>.json`, then `<name>-N.json` by N.
 

@@ -3,9 +3,9 @@
 
 `python -m collect.reader OUT WHAT...`, with a socket as stdin.
 
-It opens no file of the run itself: whoever started it opens each on request (`serve`), so that this
-process needs no right to the run folder and can run as any user. Parsers of hostile files end with
-this process.
+This process opens no file of the run itself. Its parent opens each file on request (`serve`), so
+this process needs no right to the run folder and can run as any user. A hostile file can harm only
+this process, which then ends.
 
 `stored` writes OUT/stored.json, `records` OUT/records.parquet.
 """
@@ -23,10 +23,10 @@ from collect import raw, run_folder
 from collect.raw import RefusedError
 
 RUN = Path("/run-folder")
-"""The run folder in names that a reader asks for."""
+"""Name of the run folder in a reader's requests."""
 STORED = "stored.json"
 _REQUEST_BYTES = 16 << 10
-"""A path has at most 4096 bytes; JSON may need four for each."""
+"""Longest request, bytes: a path has at most 4096 bytes, and JSON may need four for each."""
 
 
 class Broker:
@@ -62,8 +62,8 @@ def serve(connection: socket.socket, run_dir: Path, why_not: Callable[[str], str
     """Answer one request of a reader; return the name of the file that it opened, "" for none, None
     at its end.
 
-    `why_not`: why a file is not to be opened, by its name in the run folder; empty if it is.
-    Raises OSError where the reader sends what is not a request, or takes no answer.
+    `why_not` returns why a file, by its name in the run folder, must not be opened; empty if it
+    may. Raises OSError if the reader sends an invalid request, or does not take the answer.
     """
     text = connection.recv(_REQUEST_BYTES)
     while text and not text.endswith(b"\n") and len(text) < _REQUEST_BYTES:

@@ -27,8 +27,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Series:
-    """Samples of several metrics at the same times: as columns they take a hundredth of the memory
-    of `Record`s.
+    """Samples of several metrics at the same times, as columns: these take a hundredth of the
+    memory of `Record`s.
 
     Each column of `columns` is as long as `t_s`; NaN where there was no sample.
     """
@@ -39,12 +39,13 @@ class Series:
 
 
 def failed(metric: str, labels: Mapping[str, str], reason: str) -> Record:
-    """Return the record of a measurement that should be there and is not."""
+    """Return the record of a measurement that is missing."""
     return Record(metric, None, labels, status="failed", reason=reason)
 
 
 def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: str) -> Record:
-    """Return the record of a value that may be absent or not finite; then it failed for `reason`."""
+    """Return the record of a value; a failed record with `reason` if the value is absent or not
+    finite."""
     if value is None or not math.isfinite(value):
         return failed(metric, labels, reason)
     return Record(metric, value, labels)

@@ -46,14 +46,12 @@ from collect.table import Identity, Table, tables, write
 
 
 class RunFolderError(Exception):
-    """The folder is not a run: it has no readable manifest, so nothing in it can be attributed."""
+    """The folder is not a run: it has no readable manifest."""
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """How files of one kind become records: the job that stores them, as which statistic, their
-    shape.
-    """
+    """How files of one kind become records: their job, their statistic, their model."""
 
     job: str
     stat: str
@@ -100,8 +98,8 @@ class StoredObservation(Model):
 
 
 class Stored(Model):
-    """What jobs stored apart from figures: readable page loads in the order of jobs and loads, and
-    legs of connections.
+    """Stored data besides figures: readable page loads in the order of jobs and loads, and legs of
+    connections.
     """
 
     loads: list[StoredLoad]
@@ -111,7 +109,7 @@ class Stored(Model):
 
 @dataclass(frozen=True)
 class Collected:
-    """A run that was read: its records (`SCHEMA`), and what its jobs stored."""
+    """A run that was read: its records (`SCHEMA`), and the other stored data of its jobs."""
 
     records: Table
     stored: Stored
@@ -129,8 +127,7 @@ def collect(run_dir: Path, out: Path | None = None) -> pl.LazyFrame:
     """Collect all records of a run, write them to `out`/records.parquet (None: the run folder), and
     return that table.
 
-    The memory that this takes does not depend on the length of the run. Raises `RunFolderError`,
-    OSError.
+    The memory in use does not grow with the length of the run. Raises `RunFolderError`, OSError.
     """
     path = (out or run_dir) / TABLE
     write(tables(_identity(manifest(run_dir)), _records(run_dir)), path)
@@ -177,17 +174,17 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
 
 
 def verify(run_dir: Path) -> list[str]:
-    """Name every raw file that is not what the run wrote: changed, missing or foreign.
+    """Name every raw file that differs from the run's digests: changed, missing or foreign.
 
     Raises `RunFolderError`.
 
-    A run that never ended has no digests; then all of its files are foreign.
+    A run that never ended has no digests; all its files then count as foreign.
     """
     return differences(run_dir, manifest(run_dir).files)
 
 
 def stored(run_dir: Path) -> Stored:
-    """Read what a run's jobs stored apart from figures."""
+    """Read the data that a run's jobs stored besides figures."""
     raw = run_dir / "raw"
     ended, _ = read_jsonl(raw, "jobs.jsonl", Job.model_validate_json)
     found = [
@@ -207,9 +204,7 @@ def stored(run_dir: Path) -> Stored:
 
 
 def stores_more(run_dir: Path) -> bool:
-    """Return whether there may be something to read: the runner's list of jobs names one that
-    stores it.
-    """
+    """Return whether there may be such data: the runner's list has a job that stores some."""
     ended, _ = read_jsonl(run_dir / "raw", "jobs.jsonl", Job.model_validate_json)
     return bool(
         {job.job for job in ended} & {"satlab_page_load", *(reader.job for reader in _LEG_READERS)}
@@ -259,7 +254,7 @@ def _run(about: Manifest) -> Record:
 
 
 def _note(name: str, note: str) -> list[Record]:
-    """Turn a reader's note into a record, so that a short file never passes for a whole one."""
+    """Turn a reader's note into a record, so that a truncated file never passes for a whole one."""
     if not note:
         return []
     incomplete = note.endswith("the last line is incomplete and was left out")
@@ -354,9 +349,8 @@ def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]
 
 
 def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Unreadable:
-    """Make the records of a document;
-
-    Unreadable if its form is right but its values are no measurement's.
+    """Make the records of a document; Unreadable if its form is right but its values are
+    impossible.
     """
     try:
         made = list(make())
@@ -372,8 +366,8 @@ def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Un
 
 
 def _stores_nothing(job: Job) -> bool:
-    """Return whether nothing is due: a PEP of engine `none`, the serving side of a transfer,
-    observed loads alone.
+    """Return whether no file is expected: a PEP of engine `none`, the serving side of a transfer,
+    only observed loads.
     """
     words = {"satlab_pep": "none", "satlab_satperf": "server", "satlab_ftp": "server"}
     return (job.job in words and words[job.job] in job.argv) or _is_observed_alone(job)
@@ -390,7 +384,7 @@ def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]
 
 
 def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
-    """Mark results whose job has no line in jobs.jsonl: the runner died before the job did."""
+    """Mark results whose job has no line in jobs.jsonl: the runner died before the job."""
     known = {job.folder for job in ended}
     found = [name.removesuffix("/") for name in listing(raw, "files") if name.endswith("/")]
     folders = sorted(os.fsencode(name).decode(errors="replace") for name in found)
@@ -418,7 +412,7 @@ def _link(raw: Path, ended: Sequence[Job], origin: float) -> Iterator[Record | S
 
 
 def _lan(raw: Path, origin: float, window: link_samples.Window | None) -> Iterator[Record | Series]:
-    """Yield what the client's LAN did, where an emulator of its own carried it."""
+    """Yield the records of the client's LAN, if a separate emulator carried it."""
     if "lan.jsonl" not in listing(raw, "."):
         return
     lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER.validate_json)

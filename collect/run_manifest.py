@@ -11,9 +11,7 @@ from collect.raw import Model
 
 @with_config(ConfigDict(extra="forbid"))
 class Leg(TypedDict):
-    """What one leg of connections had in force, as `ss -ti` and satpep saw it, and what was
-    requested.
-    """
+    """Parameters of one leg of connections: in force (by `ss -ti` and satpep), and requested."""
 
     node: str
     protocol: Literal["tcp", "quic"]
@@ -30,8 +28,8 @@ class Leg(TypedDict):
 
 @with_config(ConfigDict(extra="forbid"))
 class EnforcedBy(TypedDict, total=False):
-    """What enforces the limits of jobs: control groups, or samples of satbox (watch); empty for the
-    VM lab.
+    """How the limits of jobs are enforced: by control groups, or by satbox's samples (watch); empty
+    for the VM lab.
     """
 
     memory: Literal["cgroup2", "cgroup1", "watch"]
@@ -41,7 +39,7 @@ class EnforcedBy(TypedDict, total=False):
 
 
 class Manifest(Model):
-    """manifest.json: what produced a run; written at its start and at its end.
+    """manifest.json: the inputs and programs of a run; written at its start and at its end.
 
     Times in seconds since the epoch.
     """

@@ -2,8 +2,8 @@
 """satperf's lines (schemas/satperf.schema.json) to goodput, timing, window and acknowledgements of
 QUIC transfers.
 
-Figures come from the client's file, which holds the server's lines, too. Goodput is payload in
-order at the receiver, from the client's first packet to the last byte. Series are dated by each
+Figures come from the client's file, which includes the server's lines. Goodput is payload in order
+at the receiver, from the client's first packet to the last byte. Times of a series count from its
 side's own time 0.
 """
 
@@ -21,7 +21,7 @@ Side = Literal["client", "server"]
 
 
 class _Line(BaseModel):
-    """Fields that are used; satperf writes more."""
+    """The fields that we use; satperf writes more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
     side: Side
@@ -86,7 +86,7 @@ class Summary(_Line):
 
 
 class Satperf(Model):
-    """What one satperf wrote."""
+    """The file of one satperf."""
 
     schema_: Literal["satlab/satperf-run/1"] = Field(alias="schema")
     lines: list[Annotated[Start | Interval | Summary, Field(discriminator="type")]]
@@ -139,14 +139,15 @@ def _summaries(
     return [
         Record("goodput_bps", received.goodput_bps, labels),
         Record("received_bytes", received.bytes, labels),
-        # The line itself is written later: the client waits for the server's.
+        # The line itself is written later: the client waits for the server's lines.
         Record("transfer_time_s", 8 * received.bytes / received.goodput_bps, labels),
         *_timing(client, received, labels),
     ]
 
 
 def _timing(client: Summary, received: Summary, labels: Mapping[str, str]) -> Iterator[Record]:
-    """Yield connection establishment and first byte: at the client as the paper measures them."""
+    """Yield the times of connection establishment and first byte, at the client, as the paper
+    measures them."""
     times = {"connect_ms": client.handshake_ms, "ttfb_ms": received.time_to_first_byte_ms}
     for metric, value in times.items():
         yield (

@@ -28,7 +28,7 @@ class Voice(Model):
 
 
 class Quantity(Model):
-    """The distribution that a load's sender drew gaps or sizes from."""
+    """The distribution from which a load's sender drew gaps or sizes."""
 
     distribution: Literal[
         "constant", "uniform", "exponential", "normal", "gamma", "pareto", "weibull"
@@ -86,8 +86,8 @@ ADAPTER: TypeAdapter[Sender | Receiver] = TypeAdapter(Stream)
 
 
 def records(stream: Sender | Receiver, labels: Mapping[str, str]) -> list[Record]:
-    """Return what the receiver measured; of the sender only `stream_sent_packets`, and of a load
-    `load_sent_bps`.
+    """Return the receiver's figures. The sender adds only `stream_sent_packets`, or `load_sent_bps`
+    for a load.
 
     `one_way_delay_ms` (label stat: median, min, p95, max), `stream_jitter_ms`, `stream_loss_ratio`;
     with a codec `mos` and `mouth_to_ear_ms`; of a load `load_received_bps`.
@@ -123,7 +123,7 @@ def records(stream: Sender | Receiver, labels: Mapping[str, str]) -> list[Record
 
 
 def _rate(metric: str, load: Load | None, labels: Mapping[str, str]) -> list[Record]:
-    """Return the rate of a load; a single packet has none."""
+    """Return the rate of a load, bit/s; a single packet has no rate."""
     if load is None or load.active_s == 0:
         return []
     return [Record(metric, 8 * load.bytes / load.active_s, {**labels, "flows": str(load.flows)})]

@@ -42,7 +42,7 @@ _OWN = pl.Schema(
 )
 """Columns of a record; the others are the run's."""
 _BLOCK = 50_000
-"""Times of a series that become rows at once."""
+"""Number of times of a series that become rows together."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def tables(identity: Identity, records: Iterable[Record | Series]) -> Iterator[p
 
     Labels become JSON text with sorted keys.
 
-    A series becomes the rows of its first time in the order of its columns, then those of the next.
+    A series gives one row per column for its first time, then for the next time, and so on.
     """
     shared = [pl.lit(getattr(identity, name)).alias(name) for name in SCHEMA if name not in _OWN]
     single: list[Record] = []
@@ -127,7 +127,7 @@ def write(parts: Iterator[pl.DataFrame], path: Path) -> None:
 
 
 Table = pl.DataFrame | pl.LazyFrame
-"""Rows of `SCHEMA`; those of a long run are read from disk as needed."""
+"""Rows of `SCHEMA`; the rows of a long run are read from disk as needed."""
 
 
 def summaries(frame: Table) -> list[dict[str, Any]]:

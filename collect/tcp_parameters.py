@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TCP parameters requested of a node and used by its connections, by leg
+"""TCP parameters requested for a node, and used by its connections, by leg
 (schemas/tcp-conf.schema.json).
 """
 
@@ -42,8 +42,8 @@ class Connection(Model):
 
 
 class TcpConf(Model):
-    """TCP of one node (job satlab_tcp_conf): what was requested, what the kernel has in force, what
-    each connection used. Buffers are (least, default, most) in bytes.
+    """TCP parameters of one node (job satlab_tcp_conf): requested, in force in the kernel, and used
+    by each connection. Buffers are (minimum, default, maximum) in bytes.
     """
 
     schema_: Literal["satlab/tcp-conf/1"] = Field(alias="schema")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Terminals that share a link: what each did (raw/link.jsonl), and how evenly their transfers
-shared it.
+"""Terminals that share a link: the counts of each (raw/link.jsonl), and how evenly their transfers
+shared the link.
 """
 
 import re
@@ -19,7 +19,7 @@ from collect.records import Record, failed
 QUEUE_STEP_MS = 1.0
 """Resolution of the percentiles of the time in a terminal's queue."""
 QUEUE_STEPS = 60_000
-"""Times in a queue are counted up to a minute; longer ones as that."""
+"""Times in a queue above one minute count as one minute."""
 QUANTILES = (0.5, 0.95, 0.99)
 PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 1500, 1472, 1448
 """A full IPv4 packet, and its payload; TCP with timestamps."""
@@ -27,7 +27,7 @@ _CLIENT = re.compile(r"client(-[0-9]+)?")
 
 
 class OfTerminal(Model):
-    """One terminal of a shared direction over one interval; queue figures are those of the
+    """One terminal of a shared direction over one interval; queue figures are taken at the
     interval's end.
     """
 
@@ -64,12 +64,12 @@ class OfTerminal(Model):
 
 @dataclass
 class Terminal:
-    """One terminal of a shared direction: its counters inside the window, added up.
+    """One terminal of a shared direction: the sums of its counters inside the window.
 
-    `times`: those in its queue, as measured. `waits`: intervals by that time, ms, where the
-    emulator is an earlier one: what waits at the interval's end over the rate at which it leaves
-    for the air, an estimate (Little's law). `stuck`: intervals since something waits and nothing
-    has left.
+    `times`: measured times in its queue. `waits`: number of intervals by estimated time in the
+    queue, ms, for earlier emulators that do not measure it (Little's law: bytes waiting at the
+    interval's end, divided by the rate at which they leave). `stuck`: number of intervals for which
+    packets have waited and none has left.
     """
 
     sums: Counter[str] = field(default_factory=Counter)
@@ -82,7 +82,7 @@ class Terminal:
     is_on_demand: bool = False
 
     def add(self, counters: OfTerminal, superframes: int) -> None:
-        """Add what was counted in an interval with so many superframes."""
+        """Add the counts of an interval with so many superframes."""
         for name in (
             "in_packets",
             "out_packets",
@@ -108,8 +108,8 @@ class Terminal:
             self.sums["plans_lost"] += counters.plans_lost or 0
 
     def _wait(self, queue_bytes: int, sent_bps: float) -> None:
-        """Count an interval; one in which nothing leaves with the next in which something does, at
-        their mean rate.
+        """Count an interval. An interval in which nothing leaves counts with the next one in which
+        something does, at their mean rate.
         """
         if queue_bytes and not sent_bps:
             self.stuck += 1
@@ -119,7 +119,7 @@ class Terminal:
         self.waits[int(min(wait_ms / QUEUE_STEP_MS, QUEUE_STEPS))] += intervals
 
     def records(self, number: int, labels: Mapping[str, str]) -> list[Record]:
-        """Return its figures, with the number of the terminal as a label."""
+        """Return the terminal's figures, with its number as a label."""
         own = {**labels, "terminal": str(number)}
         counted = ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "frames")
         found = [Record(f"terminal_{name}", self.sums[name], own) for name in counted]
@@ -175,7 +175,7 @@ class Terminal:
 
 
 class _Open(BaseModel):
-    """Fields of plan.json that are used here."""
+    """The fields of plan.json that we use here."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
@@ -215,9 +215,9 @@ def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) ->
     """Return how evenly clients shared the link in transfers at the same time, by direction and
     transport.
 
-    `fairness_jain_ratio` is Jain's index of their goodputs, failed if one of these is;
-    `goodput_share_bps` the equal part of each of as many terminals by the frame arithmetic, where
-    terminals are equal. None where one client alone had transfers.
+    `fairness_jain_ratio` is Jain's index of the clients' goodputs; failed if one goodput is failed.
+    `goodput_share_bps` is the equal share of that many terminals by the frame arithmetic, if all
+    terminals are equal. None if only one client had transfers.
     """
     ran = {str(job.job_instance_id): job for job in jobs}
     groups: dict[tuple[str, str], dict[str, Record]] = {}
@@ -234,7 +234,7 @@ def fairness(run_dir: Path, transfers: Iterable[Record], jobs: Iterable[Job]) ->
             groups.setdefault((labels["direction"], labels["transport"]), {})[labels["entity"]] = (
                 record
             )
-        else:  # it left no result that says which way it went
+        else:  # it left no result from which to tell its direction
             broken.append(record)
     found: list[Record] = []
     for (direction, transport), by_client in groups.items():
@@ -269,10 +269,11 @@ def _index(by_client: Mapping[str, Record], labels: Mapping[str, str]) -> Record
 
 
 def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
-    """Return the equal part of a saturated carrier.
+    """Return the equal share of a saturated carrier, bit/s.
 
-    A return link on demand divides all its slots, and a terminal gets no more than it could ask for
-    alone; its part is at most that, as the plan does not foresee how packets fill these slots.
+    A return link on demand divides all its slots, but a terminal never gets more than it could
+    request alone. The share is an upper bound, because the plan does not foresee how packets fill
+    the slots.
     """
     plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
     if isinstance(plan, Unreadable) or plan.link.terminals:

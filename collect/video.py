@@ -15,8 +15,8 @@ MAIN_METRICS = ("video_bitrate_bps",)
 
 
 class Segment(Model):
-    """A segment that came; times in s since the player's start, `stalls` and `stalled_s` of the
-    playback so far.
+    """A segment that arrived; times in s since the player's start. `stalls` and `stalled_s` are
+    totals of the playback so far.
     """
 
     index: int = Field(ge=0)

@@ -30,7 +30,7 @@ from satlab.common.errors import ConfigError, HostError
 from satlab.report import measurements
 from satlab.run import influx, reading, rebuild
 from satlab.run.influx import Database
-from satlab.run.page_import import site
+from satlab.run.page_import import wget_folder
 from satlab.vm import ssh_job
 
 QUIET = ProgressLog(quiet=True)
@@ -273,7 +273,7 @@ def test_t71_a_document_is_read_once_however_it_ends(tmp_path: Path, text: str) 
     (tmp_path / "index.html").write_text('<img src="a.png">' + text * ((1 << 20) // len(text)))
     (tmp_path / "a.png").write_bytes(b"1234")
     began = time.process_time()
-    found = site.read(tmp_path, PurePosixPath("index.html"))
+    found = wget_folder.read(tmp_path, PurePosixPath("index.html"))
     assert [item.size_bytes for item in found.items[1:]] == [4]
     assert time.process_time() - began < 10
 
@@ -281,4 +281,4 @@ def test_t71_a_document_is_read_once_however_it_ends(tmp_path: Path, text: str) 
 def test_t71_a_broken_document_is_refused(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("<![<![")
     with pytest.raises(ConfigError, match="is not HTML"):
-        site.read(tmp_path, PurePosixPath("index.html"))
+        wget_folder.read(tmp_path, PurePosixPath("index.html"))

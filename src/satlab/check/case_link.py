@@ -81,8 +81,8 @@ def for_virtual_clock(
 ) -> LinkConfig:
     """Return the configuration of one sample, whose transfer starts at `start_s`.
 
-    Paths are relative to `folder`, where satvirtual runs: the same sample has the same
-    configuration, and so the same digest, wherever a check is written.
+    Paths are relative to `folder`, where satvirtual runs. So a sample's configuration and its
+    digest do not depend on the folder of the check.
     """
     steps = _steps(link, case, start_s)
     timeline = Timeline(starts="at-once", steps=steps) if steps else None
@@ -165,7 +165,7 @@ def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:
 def edit(file: Path, *edits: tuple[str, str]) -> None:
     """Replace each (old, new).
 
-    Raises ValueError for a text that is not in the file exactly once.
+    Raises ValueError if an old text is not in the file exactly once.
     """
     text = file.read_text()
     for old, new in edits:

@@ -20,7 +20,7 @@ from satlab.common.errors import ExitStatus
 
 @dataclass(frozen=True)
 class SampleInput:
-    """What samples depend on besides suite and case."""
+    """Inputs of samples besides suite and case."""
 
     clock: Literal["virtual", "real"]
     stack: str
@@ -31,12 +31,14 @@ class SampleInput:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """Names of client and server; a stack's name is that of both, or CLIENT to SERVER."""
+        """Names of client and server. The stack is called NAME if both are equal, otherwise CLIENT
+        to SERVER."""
         client, _, server = self.stack.partition(" to ")
         return client, server or client
 
     def document(self) -> dict[str, Any]:
-        """Return it as in check.json; variables of the programs only where there are any."""
+        """Return the input as in check.json; with variables of the programs only if there are
+        any."""
         options = {"client": dict(self.client), "server": dict(self.server)}
         document = {"clock": self.clock, "stack": self.stack, "options": options, "seed": self.seed}
         variables = {side: dict(values) for side, values in self.environment.items() if values}
@@ -149,7 +151,8 @@ def _comparison(one: BaselineComparison) -> Compared:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity: a mark that was never reached is null."""
+    """Return null for infinity, which JSON does not have: the time of a mark that was never
+    reached."""
     return None if math.isinf(value) else value
 
 

@@ -46,10 +46,11 @@ SLOWDOWN = 0.10
 class CheckRequest:
     """A check as requested on the command line.
 
-    `runs` None: as many as the suite says, else as many samples as the verdicts need; `seed` None:
-    the suite's. `patience`, `stack` and `pair` are for the real clock; `pair` are external programs
-    and replace the built-in `stack`. `programs` are those of the virtual clock. `environment` has
-    variables of all these programs, by side. `stop` ends the samples in progress. `compare_with`
+    `runs` None: the suite's number of samples or, if it has none, as many as the verdicts need.
+    `seed` None: the suite's. `patience`, `stack` and `pair` are for the real clock; `pair` has
+    external programs and replaces the built-in `stack`. `programs` are for the virtual clock.
+    `environment` has variables of all these programs, by side. `stop` ends the samples in progress.
+    `compare_with`
     are check.json files of other stacks.
     """
 
@@ -124,9 +125,8 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
 def run_each(
     request: CheckRequest, pairs: Sequence[External | LockstepPair], log: ProgressLog
 ) -> list[CheckResult]:
-    """Run the check with each pair, one after the other; once, without programs, for no pair.
-
-    Each of several pairs has a folder with its number.
+    """Run the check with each pair in turn; without pairs, once and without programs. With several
+    pairs, each has a folder with its number.
 
     Raises:
         ConfigError: as `run`, or a program or endpoint is invalid.
@@ -181,7 +181,8 @@ class _Check:
         self._raw.mkdir(parents=True, exist_ok=request.resume is not None)
 
     def _resume(self, file: Path) -> None:
-        """Keep the samples of an earlier check. Raises ConfigError if it had other input."""
+        """Keep the samples of an earlier check. Raises ConfigError if that check had other
+        input."""
         earlier = check_file.load(file, self._plan)
         self._earlier_s = earlier["real_s"]
         self.samples = check_file.samples(earlier)
@@ -204,7 +205,7 @@ class _Check:
         """Take samples until the verdicts are final. Equal input leads to equal numbers of samples
         on any host.
 
-        The backend decides whether those of several cases are taken at once.
+        The backend decides whether it takes samples of several cases at once.
         """
         runs, at_once, stop = self._request.runs, self._backend.at_once, self._request.stop.set
         least = {
@@ -226,8 +227,8 @@ class _Check:
                 step.outcome = _outcome(self.samples[case.id])
 
     def _missing(self, case: Case, min_runs: int) -> Sequence[int]:
-        """Return the seeds of the next samples of a case; the first one alone shows whether it is
-        supported.
+        """Return the seeds of the next samples of a case. The first sample is taken alone, as it
+        shows whether the case is supported.
         """
         samples = self.samples[case.id]
         if not samples:
@@ -253,7 +254,7 @@ class _Check:
         self._log.line(f"  {case.id}: {_outcome(self.samples[case.id])} (after {took_s:.1f} s)")
 
     def _take(self, case: Case, seed: int) -> Sample:
-        """Take a sample. On the real clock wait for a quiet host, and repeat while it is out of
+        """Take a sample. On the real clock, wait for a quiet host and repeat samples out of
         calibration, as requested.
         """
         attempts = 0

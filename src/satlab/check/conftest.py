@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Suites and samples that tests begin with."""
+"""Suites and samples for tests."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ def one(
 
 
 def small(case: dict[str, Any] | None = None, **changes: Any) -> Suite:
-    """Return a suite of one case, with `case` in its fields, or whatever `changes` say."""
+    """Return a suite of one case. `case` replaces fields of the case, `changes` fields of the
+    suite."""
     usual = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [3.0]}
     document = {
         "schema": "satlab/suite/1",

@@ -21,8 +21,9 @@ def possible(
 
     `marks` in bytes; proxies answer handshakes.
 
-    A request follows the handshake, but for early data (RFC 9001, section 4.6). An answer takes a
-    round trip, the last byte of an upload half of one; the payload crosses the link meanwhile.
+    The request follows the handshake, except as early data (RFC 9001, section 4.6). A download then
+    needs one round trip for request and answer, an upload half a round trip for its last byte. The
+    payload's time at the link's rate is added.
     """
     floors = floors_of(link, case)
     handshake = 0 if has_proxies else 1
@@ -53,9 +54,9 @@ def possible(
 def floors_of(link: CaseLink, case: Case) -> Floors:
     """Return the floors of a case with its changes.
 
-    A change for the worse reaches the client after half a round trip. One for the better counts
-    from the start: a lab's timeline begins before the client's first packet. Changes before a
-    second transfer are its start.
+    A change for the worse reaches the client after half a round trip. A change for the better
+    counts from the start, because a lab's timeline begins before the client's first packet. A
+    second transfer starts with the link as changed before it.
     """
     floors = of_link(link.plan.model_dump(by_alias=True))
     past = [change for change in case.changes if change.at_s <= (case.second_after_s or -1)]
@@ -79,6 +80,6 @@ def floors_of(link: CaseLink, case: Case) -> Floors:
 
 
 def _best(rates: Rates) -> Rates:
-    """Return for each time the highest rate from then on."""
+    """Return, for each time, the highest rate from that time on."""
     highest = list(accumulate((bps for _, bps in reversed(rates)), max))
     return tuple((from_ms, bps) for (from_ms, _), bps in zip(rates, reversed(highest), strict=True))

@@ -22,31 +22,30 @@ Spent = Mapping[str, Annotated[float, Field(ge=0)]]
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Sample:
-    """One transfer. None: the backend does not measure it.
+    """One transfer. A field is None if the backend does not measure it.
 
     - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was
       not reached.
     - `floors_s`: the shortest possible time to each mark (physics.py).
-    - `last_packet_s`: of the server, at the client's interface. What a server sends after the
-      payload is not part of `times_s`; the difference is shown.
+    - `last_packet_s`: the server's last packet at the client's interface. Packets after the payload
+    are not part of `times_s`; the difference is shown.
     - `calibration`: checks of link and host that were out of tolerance; empty if none was.
     - `goodput_interop_bps`: as the QUIC interop runner defines it.
     - `return_packets`, `return_bytes`: on the return link during the transfer.
-    - `sent_datagrams`, `lost_packets`: of the payload's sender, and as it counted them; `acks`: ACK
-      frames of the receiver.
-    - `retransmitted_share`: retransmitted bytes / bytes sent, of the payload's sender: of streams,
-      from its qlog; of TCP, from sequence numbers at the proxy before the link.
+    - `sent_datagrams`, `lost_packets`: as counted by the payload's sender; `acks`: ACK frames of
+    the receiver.
+    - `retransmitted_share`: retransmitted bytes / bytes sent, at the payload's sender. For QUIC:
+    bytes of streams, from its qlog. For TCP: from sequence numbers at the proxy before the link.
     - `client_cpu_s`, `server_cpu_s`: user and system time of all its processes.
     - `client_peak_bytes`, `server_peak_bytes`: largest resident memory that was sampled.
-    - `client_wait_s`, `server_wait_s`: for which the program could run and had no core.
-    - `ledgers`: by direction (forward, return), where its packets went (trace/ledger.py).
+    - `client_wait_s`, `server_wait_s`: time in which the program was runnable but had no core.
+    - `ledgers`: the packet accounts of each direction, forward and return (trace/ledger.py).
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
     - `careful_resume`: what Careful Resume did at the sender (trace/careful_resume.py).
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
     - `simulated_s`: virtual time until the end of the transfer.
-    - `sources`: by field, where its value is from if the measured programs did not report it.
-    - `attempts`: how often it was taken until link and host were in calibration; the last one
-      counts.
+    - `sources`: the source of each field that the measured programs did not report.
+    - `attempts`: number of tries until link and host were in calibration; the last one counts.
     - `warnings`: files of the programs that were not used.
     """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The order in which a check takes its samples: case by case, or those of all cases side by side.
 
-The number of samples of a case depends only on its own samples, in the order of their seeds. So
-both orders lead to the same samples, however many are taken at a time.
+The number of samples of a case depends only on its own samples, in the order of their seeds. Both
+orders therefore give the same samples, however many run at a time.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Take = Callable[[Case, int], Sample]
 
 def longest_first(suite: Suite, cases: Sequence[Case]) -> list[Case]:
     """Return the cases by payload and by its time at the link's lowest rate, longest first. The
-    last samples are then short, and no core waits long for another.
+    last samples are then short, so no core waits long for another.
     """
 
     def work(case: Case) -> tuple[float, float]:
@@ -36,9 +36,9 @@ def longest_first(suite: Suite, cases: Sequence[Case]) -> list[Case]:
 
 @dataclass(frozen=True)
 class Sampling:
-    """The samples of a check. `missing` returns the seeds of the next samples of a case, none if it
-    is complete. `keep` gets samples of a case in the order of their seeds, before the next
-    `missing`. `complete` is called for each complete case of several.
+    """The samples of a check. `missing` returns the seeds of the next samples of a case, none if
+    the case is complete. `keep` receives a case's samples in the order of their seeds, before the
+    next `missing`. `complete` is called for each complete case of several.
     """
 
     take: Take
@@ -106,7 +106,7 @@ class _Batches:
             del self.pending[case.id]
             self.sampling.keep(case, [one.result() for one in batch])
             self.start(case)
-        if not complete:  # what has ended since `done` was made ends this wait at once
+        if not complete:  # a sample that ended after `done` was made ends this wait at once
             wait([one for one in every if one not in done], return_when=FIRST_COMPLETED)
 
     def end(self) -> None:

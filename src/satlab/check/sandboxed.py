@@ -35,7 +35,7 @@ NOT_SUPPORTED = 127
 endpoints have it.
 """
 _MISSING = re.compile(r"[^|]*(?:: command not found|: not found|: No such file or directory)$")
-"""Last words of a shell that did not find a program; it ends with the same status."""
+"""The shell's last output when it did not find a program; it exits with the same status."""
 
 
 class NotStartedError(Exception):
@@ -48,8 +48,8 @@ class ExitReport:
 
     `status` -N: signal N. `stop_reason`: why the sandbox ended it; empty if it ended itself.
 
-    `waited_s` is the time for which it could have run and had no core, from samples of its threads'
-    states.
+    `waited_s` is the time in which the program was runnable but had no core, from samples of its
+    threads' states.
     """
 
     status: int
@@ -61,7 +61,8 @@ class ExitReport:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether it refused the request as unsupported, other than a shell that found no program."""
+        """Whether the program refused the request as unsupported. A shell that found no program
+        does not count."""
         return self.status == NOT_SUPPORTED and not self.stop_reason and not self._missing
 
     @property
@@ -97,7 +98,7 @@ class SandboxedProcess:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is held and its sandbox is not ready yet."""
+        """Whether the program is held and its sandbox is not ready yet."""
         if self._held_by is None:
             return False
         try:
@@ -115,7 +116,7 @@ class SandboxedProcess:
             self._held_by = None
 
     def poll(self, wait_s: float = 0.0) -> ExitReport | None:
-        """Return how it ended; None if it still runs after `wait_s`."""
+        """Return how the program ended; None if it still runs after `wait_s`."""
         if self._ended is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(wait_s)
@@ -123,7 +124,7 @@ class SandboxedProcess:
         return self._ended
 
     def stop(self) -> ExitReport:
-        """Terminate it, kill it if it does not end, and return how it ended."""
+        """Terminate the program, kill it if it does not end, and return how it ended."""
         if self.poll() is None:
             self._process.terminate()
             if self.poll(STOP_S) is None:
@@ -157,8 +158,9 @@ class SandboxedProcess:
 def start(box: Sandbox, argv: Sequence[str], log: Path) -> SandboxedProcess:
     """Start a program in a sandbox; its output goes to `log`.
 
-    Next to `log` are, while it runs, an empty folder, the mount point of its root, what the sandbox
-    is made from, and how it ended. With `held` the program waits for `release`.
+    While the program runs, three entries lie next to `log`: an empty folder (the mount point of its
+    root), the sandbox's spec, and the report of its end. With `held` the program waits for
+    `release`.
 
     Raises:
         NotStartedError: the host cannot grant its capabilities.
@@ -186,7 +188,7 @@ def read_json_lines(file: Path) -> list[dict[str, Any]]:
     """Read the complete lines of a file whose writer may have been killed; none if it is missing,
     or no plain file.
 
-    Its folder is one that satlab made where no program can replace it.
+    satlab made the file's folder, in a place where no program can replace it.
     """
     lines = []
     for line in (

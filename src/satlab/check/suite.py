@@ -26,8 +26,8 @@ class _Model(BaseModel):
 
 
 class SuiteLink(_Model):
-    """Common to all links of a suite: round-trip time without frames, ms; queue of each direction,
-    in its BDP.
+    """Parameters of all links of a suite: round-trip time without frames, ms; queue of each
+    direction, in BDP of that direction.
     """
 
     rtt_ms: float = Field(gt=500, le=2000)
@@ -37,8 +37,8 @@ class SuiteLink(_Model):
 class Change(_Model):
     """A change of the link `at_s` after the start of the first transfer.
 
-    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames. `outage_s`: for so long
-    neither direction carries anything.
+    `forward_mbps`: rate, Mbit/s. `rtt_ms`: round-trip time without frames. `outage_s`: time in
+    which neither direction carries anything.
     """
 
     at_s: float = Field(ge=0, le=3600)
@@ -61,18 +61,19 @@ class Case(_Model):
     applies to both directions, as does `jitter_ms`: uniform from 0 up to it, without reordering.
     With `second_after_s` the sample is a second transfer, which starts this long after the end of
     the first one and may resume its session, unless `zero_rtt` is false. `source_mbps` is the rate
-    at which the sender's application generates payload (None: all is there at once). `client` and
-    `server` are options of satperf, before those of the command line; other programs cannot run a
-    case with any of these. `changes` count from the start of the first transfer. With `neighbour`
-    another client behind the same address transfers as much, together with the sample: under the
-    virtual clock alone. `reference_s` are times of the suite's `reference`: shown, not judged.
+    at which the sender's application generates payload (None: all payload is available at once).
+    `client` and `server` are options of satperf; options of the command line come after them. Other
+    programs cannot run a case with any of these three fields. `changes` count from the start of the
+    first transfer. With `neighbour` a second client behind the same address transfers as much at
+    the same time; only under the virtual clock. `reference_s` are times of the suite's `reference`,
+    which are shown and not judged.
 
     `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`,
     with names of `name_length` characters; the expected number of `handshakes`; whether the server
-    must send a `retry`. `server_test` is the server's test case if it differs. What must be seen in
-    the packets: `resumed` that the server accepted a session, `early_data` that the requests were
-    in 0-RTT packets, `key_update` that both sides sent packets of a second key phase. `lacking` is
-    the reason why a test case cannot be run.
+    must send a `retry`. `server_test` is the server's test case if it differs. The packets must
+    show: with `resumed`, that the server accepted a session; with `early_data`, that the requests
+    were in 0-RTT packets; with `key_update`, that both sides sent packets of a second key phase.
+    `lacking` is the reason why a test case cannot be run.
     """
 
     id: Name
@@ -114,7 +115,7 @@ class Case(_Model):
 
     @property
     def is_for_satperf(self) -> bool:
-        """Whether it sets options or a source rate, which only satperf has."""
+        """Whether the case sets options or a source rate, which only satperf has."""
         return bool(self.client or self.server or self.source_mbps is not None)
 
 
@@ -153,7 +154,7 @@ class Suite(_Model):
 
     @property
     def targets(self) -> str:
-        """Whose targets these are, for a table: "target s", or "own target s"."""
+        """Heading of the targets in a table: "target s", or "own target s" for satlab's own."""
         return "own target s" if self.own_targets else "target s"
 
     @model_validator(mode="before")
@@ -219,13 +220,12 @@ class Suite(_Model):
         return self
 
     def case(self, name: str) -> Case:
-        """Return the case of an id. Raises StopIteration if there is none."""
+        """Return the case with this id. Raises StopIteration if there is none."""
         return next(case for case in self.cases if case.id == name)
 
     def selected(self, names: Sequence[str]) -> tuple[Case, ...]:
-        """Return the named cases in the suite's order; all cases for no name.
-
-        A text may be several names: "a,b".
+        """Return the named cases in the suite's order; all cases without names. A text may hold
+        several names: "a,b".
 
         Raises:
             ConfigError: the suite has no case of a name.

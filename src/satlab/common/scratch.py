@@ -53,8 +53,7 @@ def remove(path: Path, within_s: float = REMOVE_S) -> None:
 
 
 def sized(folder: Path, size_bytes: int, files: int) -> None:
-    """Mount an empty file system in memory on an empty folder of this program's, for programs in
-    sandboxes to write.
+    """Mount an empty tmpfs on `folder` (empty, and ours); sandboxed programs may write to it.
 
     It holds so many bytes, at most half of the host's memory, and so many files and folders. What a
     program writes there counts as memory of its sandbox. `remove` detaches it, and `folder` and

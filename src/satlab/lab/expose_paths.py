@@ -2,11 +2,13 @@
 """`expose_paths.py PATH... -- COMMAND...`: run a command that sees only the given paths of folders
 that are closed to others.
 
-A clone below a home folder of mode 0700, an interpreter below /root, a run folder below a private
-scratch folder: a process without root's rights cannot enter them, and need not see the rest of
-them. In a mount namespace of its own, each closed folder on the way to a path is covered by an
-empty one in which the path shows up again. A program of its own, and of the standard library alone,
-so that it starts fast; needs root. The command replaces it.
+A process without root's rights cannot enter, for example, a clone below a home folder of mode 0700,
+an interpreter below /root, or a run folder below a private scratch folder. This program makes a new
+mount namespace. There it covers each closed folder above a path with an empty folder and shows only
+the path in it.
+
+It needs root and uses only the standard library, so that it starts fast. It ends by exec of the
+command.
 """
 
 import ctypes
@@ -22,7 +24,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def closed_folders(path: str) -> Iterator[str]:
-    """Yield the folders above a path that others may not enter, the outermost first."""
+    """Yield the folders above a path that other users may not enter, the outermost first."""
     folder = "/"
     for name in path.strip("/").split("/"):
         if not os.stat(folder).st_mode & 0o001:  # noqa: PTH116 - pathlib costs half of the start
@@ -45,7 +47,7 @@ def cover(paths: list[str]) -> None:
     for folder in sorted(set(behind.values())):
         _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
     for path, handle in handles.items():
-        if not os.path.lexists(path):  # else it lies below one that was made visible before
+        if not os.path.lexists(path):  # else an earlier path that lies above it has made it visible
             _show(path, handle)
 
 
@@ -72,8 +74,8 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """Cover, then become the command; a failure ends with status 3 and a line that a job's log
-    shows.
+    """Cover the folders, then exec the command. On failure, exit with status 3 and a line for the
+    job's log.
     """
     os.umask(0o022)
     cut = sys.argv.index("--")

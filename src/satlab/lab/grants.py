@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The operator's file of privileges: what jobs that are not shipped may do, `{JOB: [CAPABILITY,
-...]}` in YAML.
+"""The operator's file of privileges, for jobs that satlab does not ship: `{JOB: [CAPABILITY, ...]}`
+in YAML.
 """
 
 import os
@@ -27,7 +27,8 @@ def load(path: Path) -> Grants:
     """Read a file of privileges.
 
     Raises:
-        ConfigError: others may write it, or it grants what cannot be granted; every fault.
+        ConfigError: other users may write the file, or it grants a capability that cannot be
+        granted. The text names every fault.
     """
     try:
         with path.open("rb") as file:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Lines for `ip -batch` that set up the namespaces of further terminals. `netns` runs them.
 
-A lab of many terminals has hundreds of addresses and routes; one process for each namespace adds
+A lab of many terminals has hundreds of addresses and routes. One process for each namespace adds
 them.
 """
 
@@ -14,9 +14,9 @@ from satlab.common.topology import Route, Topology
 TUN_QUEUE_PACKETS = 10000
 """Length of a TUN's transmit queue, so long that only the link's own queue drops packets."""
 VETH_INDEX = 100
-"""First index of our ends of veth pairs; the other ends get the kernel's low numbers. If both ends
-have the same index, the kernel's link watch takes them for plain devices and turns them on up to a
-second late.
+"""First interface index of our ends of veth pairs; the kernel gives the other ends low numbers. If
+both ends had the same index, the kernel's link watch would take them for plain devices and turn
+them on up to a second late.
 """
 
 

@@ -34,27 +34,25 @@ JOB_LIMITS = Limits(
     grace_s=2.0,
     descendants_grace_s=1.0,
 )
-"""The grace times are those of OpenBACH's agent.
-
-A browser has 200 threads; a capture may have 1 GB.
-
-What all jobs of a run write counts together, and lies in memory until the run has ended.
+"""The grace times are those of OpenBACH's agent. A browser has 200 threads; a capture may have 1
+GB. The limit of written bytes is for all jobs of a run together; their files lie in memory until
+the run has ended.
 """
 
 
 BROWSERS = frozenset({"satlab_page_load", "satlab_video"})
-"""Jobs that judge the waits of their browser themselves, as a sample of its 200 threads costs CPU
-time.
+"""Jobs that measure their browser's waits for a core themselves: sampling its 200 threads from
+outside costs CPU time.
 """
 
 
 class LabHost:
     """Runs jobs inside a lab's namespaces, each in its own sandbox.
 
-    `folder` (root's alone, outside the run folder) holds pages, keys and what sandboxes are made
-    from. `entities`: who plays them, entity to node; None: every node plays itself. `jobs`: folders
-    of further jobs, `granted`: what the operator lets these do, `layers`: what these see in
-    addition, by job.
+    `folder` (only root can enter it; outside the run folder) holds pages, keys and the specs of
+    sandboxes. `entities` maps each entity to its node; None: every node is its own entity. `jobs`
+    are folders of further jobs, `granted` the capabilities that the operator grants them, and
+    `layers` their additional files, by job.
     """
 
     def __init__(
@@ -92,7 +90,7 @@ class LabHost:
         privileges.chown_tree(self._pki, self._uid)
         self._mounts = [*sandbox.programs(), *map(Mount, (self._www, self._pki, *jobs))]
         self._control = Path(lab.config.control) if lab.config.control else None
-        if self._control:  # its folder is closed: a job sees it only where it is shown
+        if self._control:  # its folder is closed: a job sees it only through a mount
             privileges.chown(self._control, self._uid)
 
     def node(self, entity: str) -> str:
@@ -134,7 +132,7 @@ class LabHost:
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
         """Return the usage of a job that has ended; `argv` begins with the words of `enter`. None:
-        it ran without a sandbox (`benches confinement`), or its sandbox left no report.
+        the job ran without a sandbox (`benches confinement`), or its sandbox left no report.
         """
         satbox = str(paths.SATBOX)
         return (
@@ -172,9 +170,8 @@ class LabHost:
         }
 
     def grant(self, path: Path) -> None:
-        """Let the run's user own a file, or a new folder, and write there;
-
-        `keep` brings what a folder gets.
+        """Make the run's user the owner of a file or a new folder. `keep` later copies what jobs
+        wrote there.
         """
         source = path
         if path.is_dir():
@@ -184,7 +181,7 @@ class LabHost:
         self._mounts.append(Mount(source, str(path), writable=True))
 
     def keep(self) -> None:
-        """Copy what jobs, which have all ended, wrote to folders that were granted."""
+        """Copy the files that jobs wrote to granted folders. All jobs must have ended."""
         for path, source in self._kept.items():
             scratch.copy_out(source, path)
 

@@ -56,9 +56,8 @@ class Apt:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run apt-get; the caller looks at its status.
-
-        Raises HostError: it is missing, or hangs.
+        """Run apt-get; the caller checks its status. Raises HostError: apt-get is missing, or
+        hangs.
         """
         variables = {"PATH": paths.STANDARD_PATH, "LC_ALL": "C", **self.environment}
         try:
@@ -80,8 +79,7 @@ class Apt:
             raise HostError(f"apt-get {words[0]} did not end within {APT_S:g} s", _HINT) from error
 
     def missing(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the packages, with those that they depend on, that the host lacks: name to
-        version.
+        """Return the packages, and their dependencies, that the host lacks: name to version.
 
         Raises HostError: a name is unknown, or they cannot be installed together with what the host
         has.
@@ -133,7 +131,7 @@ _HINT = "install them on the host, or leave --job-packages out"
 
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
-    """Return what apt-get complains about, on one line."""
+    """Return apt-get's error messages on one line."""
     lines = [
         line.removeprefix("E: ") for line in done.stderr.splitlines() if line.startswith("E: ")
     ]
@@ -142,8 +140,8 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
 
 @contextmanager
 def _writable_for_apt(folder: Path) -> Iterator[None]:
-    """Let apt's own user write, so that apt fetches without root's rights; without that user it
-    does so as root.
+    """Let apt's own user write to the folder, so that apt fetches without root's rights. If the
+    host has no such user, apt fetches as root.
     """
     try:
         user = pwd.getpwnam("_apt").pw_uid
@@ -155,18 +153,16 @@ def _writable_for_apt(folder: Path) -> Iterator[None]:
         yield
     finally:
         if os.geteuid() == 0:
-            os.chown(folder, 0, -1)  # what is looked at next, nobody else replaces
+            os.chown(folder, 0, -1)  # nobody else can replace the files that are checked next
 
 
 def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
-    """Unpack packages into the empty folder `target` of a scratch folder, each in a sandbox of a
-    user without rights.
-
-    `place`: root's own folder for what sandboxes are made from.
+    """Unpack packages into the empty folder `target` of a scratch folder, each in a sandbox whose
+    user has no rights. `place`: root's folder for the specs of sandboxes.
 
     Raises HostError: a package is not sound, or all together exceed the bounds.
     """
-    memory_bytes = MAX_UNPACKED_BYTES + (512 << 20)  # what is unpacked is in memory
+    memory_bytes = MAX_UNPACKED_BYTES + (512 << 20)  # the unpacked files are in memory
     limits = Limits(
         UNPACK_S,
         memory_bytes,

@@ -17,9 +17,8 @@ A lab is its namespaces (`netns`), one satlink process in the SAT's namespace, a
 With OpenSAND as emulator its processes run in the namespaces of SAT, GW and the terminals, a
 further terminal in a node of its own, and satlink serves the terrestrial segment alone.
 
-Nothing else is trusted when a lab is taken down: its processes are found by the namespace they are
-in, its namespaces by their names. So `down` works whatever was killed, and whatever is left of the
-folder.
+`down` needs no other state: it finds a lab's processes by their namespaces, and the namespaces by
+their names. So it works whichever process was killed and whatever is left of the folder.
 """
 
 import contextlib
@@ -60,7 +59,8 @@ from satlab.link.opensand import Platform
 from satlab.link.plan import LinkPlan, plan_link
 
 METRICS_MAX_BYTES = 64 << 20
-"""Largest size of link metrics in /run, which is memory: the last 25 to 50 minutes (1.9 GB a day).
+"""Largest size of link metrics in /run (which is in memory), bytes: the last 25 to 50 minutes, at
+1.9 GB a day.
 """
 RUN = Path("/run/satlab")
 READY_DEADLINE_S = 5.0
@@ -76,7 +76,7 @@ END_DEADLINE_S = 1.0
 LOCK_DEADLINE_S = 15.0
 SATLINK_PROCESS = "satlink"
 LAN_PROCESS = "satlink-lan"
-"""The satlink that carries the client's LAN if that loses packets."""
+"""Name of the satlink process that carries the client's LAN, if that LAN loses packets."""
 
 _NO_USER_NAMESPACE = (
     "this kernel allows no user namespace: jobs that need CAP_NET_ADMIN or CAP_NET_RAW are refused"
@@ -116,7 +116,7 @@ class LabStatus:
 class Lab:
     """A lab that is up.
 
-    `found`: it was up as requested, and `up` changed nothing; `notes` are for the user.
+    `found`: the lab was up as requested, and `up` changed nothing. `notes` are for the user.
     """
 
     lab_id: str
@@ -131,17 +131,16 @@ class Lab:
     def up(
         cls, lab_id: str, topology: Topology, request: LinkRequest, *, satlink: Path = SATLINK
     ) -> "Lab":
-        """Bring a lab up, or find it up with the same topology, link and profile.
+        """Bring a lab up, or find it up with the same topology, link and profile. A broken lab is
+        built anew.
 
-        What is broken is built anew.
-
-        SIGINT, SIGTERM and SIGHUP are held back to the next step and raised as KeyboardInterrupt;
-        then, as after any failure, nothing is left behind.
+        SIGINT, SIGTERM and SIGHUP are held back until the next step and raised as
+        KeyboardInterrupt. Then, as after any failure, nothing is left behind.
 
         Raises:
             ConfigError: bad lab id or profile, or the lab is up with another configuration.
-            HostError: the host cannot do it; satlink or OpenSAND are missing, die or are not ready
-                in time.
+            HostError: the host refuses a step; satlink or OpenSAND is missing, dies or is not ready
+            in time.
         """
         check_id(lab_id)
         netns.check_host()
@@ -180,7 +179,7 @@ class Lab:
 
     @classmethod
     def attach(cls, lab_id: str) -> "Lab":
-        """Take hold of a lab that is up.
+        """Return a lab that is up.
 
         Raises:
             ConfigError: there is no such lab.
@@ -228,7 +227,7 @@ class Lab:
         return Place(netns_names.path(self.lab_id, node), user if user.exists() else None)
 
     def start_timeline(self) -> None:
-        """Start the link's timeline where it has one; it waits for that."""
+        """Start the link's timeline, if it has one; satlink waits for this call."""
         if self.config.timeline and self.config.control:
             control.start_timeline(Path(self.config.control))
 
@@ -256,7 +255,7 @@ def check_id(lab_id: str) -> None:
 
 
 def list_labs() -> list[LabStatus]:
-    """Return every lab of this host, by id: those with a record, and those of which only namespaces
+    """Return every lab of this host, by id: labs with a record, and labs of which only namespaces
     are left.
     """
     _check_readable()
@@ -296,14 +295,14 @@ def status(lab_id: str) -> LabStatus:
 
 
 def down(lab_id: str) -> bool:
-    """Take a lab down, whatever is left of it; False when there was nothing.
+    """Take a lab down, however much of it is left. Return False if there was nothing.
 
     Every process inside its namespaces is ended (SIGTERM, then SIGKILL), then namespaces and record
     are removed.
 
     Raises:
         ConfigError: bad lab id.
-        HostError: not root, or a process does not even end after SIGKILL.
+        HostError: not root, or a process does not end even after SIGKILL.
     """
     check_id(lab_id)
     netns.check_host()
@@ -315,7 +314,7 @@ def down(lab_id: str) -> bool:
 
 
 def _same(lab: Lab, requested: Lab) -> Lab:
-    """Return the lab that is up when it is the requested one."""
+    """Return the lab that is up if it is as requested."""
     has, needs = lab.config.model_dump(), requested.config.model_dump()
     faults = [
         Fault(f"link.{key.rstrip('_')}", f"{has[key]!r} is up, {needs[key]!r} is asked for")
@@ -336,8 +335,8 @@ def _same(lab: Lab, requested: Lab) -> Lab:
 
 @dataclass(frozen=True)
 class _Command:
-    """A process of the lab: the node it runs in, and the files for its stdout and stderr, which may
-    be one.
+    """A process of the lab: the node that it runs in, and the files for its stdout and stderr,
+    which may be the same file.
     """
 
     node: str
@@ -425,8 +424,8 @@ def _start_all(
 
 
 def _await_initialized(processes: dict[str, TrackedProcess], interrupts: "_Interrupts") -> None:
-    """Wait until entities of OpenSAND log that they take messages. `_await_opensand` reports those
-    that do not.
+    """Wait until entities of OpenSAND log that they take messages. `_await_opensand` reports the
+    entities that do not.
     """
 
     def initialized() -> bool:
@@ -473,8 +472,8 @@ def _await_ready(
 def _await_opensand(
     lab: Lab, processes: dict[str, TrackedProcess], platform: Platform, interrupts: "_Interrupts"
 ) -> None:
-    """Wait until an echo has crossed the satellite segment: OpenSAND may say that it is ready and
-    carry nothing.
+    """Wait until an echo has crossed the satellite segment: OpenSAND may report that it is ready
+    before it carries packets.
     """
     topology, seconds = lab.topology, OPENSAND_READY_DEADLINE_S
     st, gw = topology.node_of(Role.ST), topology.node_of(Role.GW)
@@ -500,7 +499,7 @@ def _await_opensand(
 
 
 def _not_ready(processes: dict[str, TrackedProcess], machines: list[opensand.Machine]) -> HostError:
-    """Return how far each entity of OpenSAND came."""
+    """Return how far the start of each OpenSAND entity came."""
     logs = {machine: processes[opensand.process_name(machine)] for machine in machines}
     came = [
         opensand.progress(machine, process.log.read_text(errors="replace"))
@@ -531,7 +530,7 @@ def _said_ready(lab_id: str, name: str) -> bool:
 
 
 def _how_ended(name: str, process: TrackedProcess) -> str:
-    """Return how a process ended, as far as this program knows."""
+    """Return how a process ended, or that it is unknown."""
     code = process.exit_code()
     how = (
         ""
@@ -618,7 +617,7 @@ def _check_readable() -> None:
 
 
 def _read_state(lab_id: str) -> _State | None:
-    """Read `lab.json`; None when there is none that this version understands."""
+    """Read `lab.json`; None if it is missing, or of a form that this version does not know."""
     with contextlib.suppress(FileNotFoundError, ValidationError):
         return _State.model_validate_json((_folder(lab_id) / "lab.json").read_bytes())
     return None
@@ -650,14 +649,14 @@ def _locked(lab_id: str) -> Iterator[None]:
     finally:
         path.unlink()
         os.close(file)
-        with contextlib.suppress(OSError):  # other labs, or other locks, are in it
+        with contextlib.suppress(OSError):  # the folder holds other labs or locks
             RUN.rmdir()
 
 
 class _Interrupts:
     """Hold back signals that would end the program until a step is done.
 
-    They come to the main thread only.
+    Python delivers signals to the main thread only.
     """
 
     _HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -51,7 +51,8 @@ def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
 
 
 def status(lab_id: str | None, *, json_lines: bool) -> int:
-    """Show labs on stdout; FAILED when one is broken, or the one asked for is absent."""
+    """Print the state of all labs, or of one. Return FAILED if a lab is broken or the named lab is
+    absent."""
     found = [lab.status(lab_id)] if lab_id else lab.list_labs()
     for each in found:
         say(json.dumps(asdict(each), default=str) if json_lines else _line(each))
@@ -59,7 +60,7 @@ def status(lab_id: str | None, *, json_lines: bool) -> int:
 
 
 def down(lab_id: str | None, log: ProgressLog) -> None:
-    """Take one lab down, or every one (None)."""
+    """Take one lab down, or all labs (None)."""
     if lab_id is None:
         ownership.sweep()
     for name in [lab_id] if lab_id else [s.lab_id for s in lab.list_labs()]:
@@ -81,7 +82,7 @@ def set_link(lab_id: str, change: LinkSet) -> None:
 
 
 def show_link(lab_id: str, *, json_lines: bool) -> None:
-    """Print what holds on the link of a lab."""
+    """Print the parameters in force on a lab's link."""
     state = control.state(_control(lab_id))
     if json_lines:
         say(

@@ -31,15 +31,14 @@ TRY_S = 20.0
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: the kernel has
-    overlayfs.
-    """
+    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: on overlayfs."""
 
     folder: Path
     stacked: bool
 
     def mounts(self) -> list[Mount]:
-        """Return the mounts of a sandbox. They come before all others, which may lie below them."""
+        """Return the layers' mounts in a sandbox. They must come before all other mounts, which may
+        lie below them."""
         if self.stacked:
             return [Mount(target, f"/{place}") for place, target, _ in self._stacks()]
         return [Mount(self.folder / layer, f"{SHOWN_AT}/{layer}") for layer in LAYERS]
@@ -66,7 +65,7 @@ class Layers:
                 )
 
     def variables(self) -> Mapping[str, str]:
-        """Return the variables that lead a job to layers that are not stacked."""
+        """Return the variables by which a job finds layers that are not stacked."""
         if self.stacked:
             return {}
 
@@ -85,7 +84,7 @@ class Layers:
 
 
 def of(folder: Path) -> Layers:
-    """Return the layers in a folder, stacked where the kernel can. Makes their mount points.
+    """Return the layers in a folder, stacked if the kernel has overlayfs. Makes their mount points.
 
     Raises HostError: the folder's path cannot be an option of a mount.
     """
@@ -102,7 +101,7 @@ def of(folder: Path) -> Layers:
 
 
 def _stacks_here(folder: Path) -> bool:
-    """Return whether the kernel stacks folders: an empty one on /usr."""
+    """Return whether the kernel has overlayfs: tries to stack an empty folder on /usr."""
     words = ["@", str(folder / "mounts/usr"), str(folder / LAYERS[0]), "/usr"]
     argv = [sys.executable, "-I", "-S", str(_HELPER), *words, "--", "true"]
     try:

@@ -2,10 +2,9 @@
 """`mount_layers.py [@ TARGET LOWER...]... -- COMMAND...`: run a command that sees folders stacked
 on each other.
 
-In TARGET the folders LOWER show up, the uppermost first, read-only (overlayfs without an upper
-folder). The mounts are those of a mount namespace of this process's own, and end with the command.
-A program of its own, and of the standard library alone, so that it starts fast; needs root. The
-command replaces it.
+TARGET shows the folders LOWER, the uppermost first, read-only (overlayfs without an upper folder).
+The mounts are made in a new mount namespace and end with the command. The program needs root and
+uses only the standard library, so that it starts fast. It ends by exec of the command.
 """
 
 import ctypes
@@ -33,7 +32,7 @@ def groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def stack(stacks: Sequence[tuple[str, list[str]]]) -> None:
-    """Mount the layers in a namespace of this process's own. Raises OSError."""
+    """Mount the layers in a new mount namespace of this process. Raises OSError."""
     _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
     _mount(None, "/", None, MS_REC | MS_PRIVATE, None)
     for target, layers in stacks:
@@ -59,8 +58,8 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """Mount, then become the command; a failure ends with status 3 and a line that a job's log
-    shows.
+    """Mount the layers, then exec the command. On failure, exit with status 3 and a line for the
+    job's log.
     """
     cut = sys.argv.index("--")
     try:

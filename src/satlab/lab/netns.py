@@ -46,8 +46,8 @@ DEFAULT_CONGCTL = "cubic"
 algorithms that the host restricts.
 """
 HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
-"""Names for labs whose nodes are machines: this host's node, and each machine's card on the control
-network.
+"""Names in labs whose nodes are machines: the node of this host, and each machine's card on the
+control network.
 """
 MAIN_TABLE = 254
 _TUN_TYPE, _TAP_TYPE = 1, 2
@@ -72,7 +72,7 @@ _SYSCTLS = {
     # overhead on top.
     "ipv4/tcp_rmem": "4096 131072 67108864",
     "ipv4/tcp_wmem": "4096 16384 67108864",
-    # A run must not start from what an earlier one learnt.
+    # A run must not start from metrics that an earlier run learnt.
     "ipv4/tcp_no_metrics_save": "1",
     "ipv4/ping_group_range": "0 0",
     "ipv4/ip_unprivileged_port_start": "0",
@@ -147,11 +147,11 @@ def check_host() -> None:
 
 
 def open_tun_to_jobs() -> Path:
-    """Return the TUN device, which users without privileges may open: udev's mode of it
-    (50-udev-default.rules).
+    """Let every user open the TUN device, as udev does (50-udev-default.rules), and return its
+    path.
 
-    In containers and on hosts without udev it is root's alone. A network interface needs
-    CAP_NET_ADMIN, too.
+    In containers and on hosts without udev only root may open it. Making a network interface still
+    needs CAP_NET_ADMIN.
 
     Raises:
         HostError: its mode cannot be changed.
@@ -173,11 +173,11 @@ def build(
 ) -> None:
     """Make every namespace with its links, addresses and routes.
 
-    A failure leaves what was made so far.
+    After a failure, the namespaces made so far remain.
 
-    They belong to a user namespace of the lab, except where the kernel allows none. `taps`, by
-    node, are those of OpenSAND; None: satlink carries the satellite network. `carried`: the LAN
-    that satlink carries, too.
+    The namespaces belong to a user namespace of the lab, unless the kernel allows none. `taps`:
+    OpenSAND's TAPs by node; None: satlink carries the satellite network. `carried`: the LAN that
+    satlink carries as well.
 
     Raises:
         HostError: the kernel refused a step.
@@ -256,12 +256,12 @@ def _create(lab_id: str, nodes: list[str]) -> None:
 
 
 def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], host: str) -> None:
-    """Make the network cards of machines: a namespace each with plain wires, without addresses but
-    those of control.
+    """Make the network cards of machines: one namespace for each, with plain wires. Only the
+    control network gets addresses.
 
-    `control` has each machine's address on the control network, with its prefix; `host` is ours, on
-    a bridge in the namespace `HOST_NODE`. The satellite network is left to who emulates it on the
-    machines. A failure leaves what was made so far.
+    `control` has each machine's address on the control network, with its prefix. `host` is our
+    address, on a bridge in the namespace `HOST_NODE`. The machines emulate the satellite network
+    themselves. After a failure, the namespaces made so far remain.
 
     Raises:
         HostError: the kernel refused a step.
@@ -336,7 +336,7 @@ def set_congestion_control(
     """Let TCP of a node use `congctl` and an initial window of `initcwnd` segments (None: the
     kernel's) on all routes.
 
-    Connections that are open keep what they have.
+    Open connections keep their algorithm and window.
 
     Raises:
         HostError: the kernel has no such algorithm, or does not show it on a route afterwards.
@@ -352,8 +352,7 @@ def set_congestion_control(
 
 
 def set_tcp_buffers(lab_id: str, node: str, receive_max: int, send_max: int) -> None:
-    """Let TCP of a node's new connections use up to so many bytes of buffer (tcp(7): tcp_rmem,
-    tcp_wmem).
+    """Set the largest buffers of a node's new TCP connections, bytes (tcp(7): tcp_rmem, tcp_wmem).
 
     Raises:
         HostError: the kernel refuses, or has another value afterwards.
@@ -374,8 +373,8 @@ def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
 
 
 def links_without_carrier(lab_id: str) -> list[str]:
-    """Return the interfaces `node.interface` of a lab that would drop packets: no carrier, or their
-    user has gone.
+    """Return the interfaces `node.interface` of a lab that would drop packets: they have no
+    carrier, or no process serves them.
     """
     with _host_errors(f"lab {lab_id}: links"):
         return [
@@ -386,8 +385,8 @@ def links_without_carrier(lab_id: str) -> list[str]:
 
 
 def remove(lab_id: str) -> None:
-    """Delete every namespace of a lab, with all that is in it, and its user namespace; none there
-    is fine.
+    """Delete every namespace of a lab with its content, and the lab's user namespace. It is no
+    error if there are none.
     """
     user = user_path(lab_id)
     if user.exists():
@@ -401,14 +400,12 @@ def remove(lab_id: str) -> None:
 
 
 def occupants(lab_id: str) -> set[int]:
-    """Return the processes that are inside one of the lab's namespaces, known by the namespace's
-    inode.
-    """
+    """Return the processes inside the lab's namespaces, found by the namespaces' inodes."""
     return set(node_of_each_process(lab_id))
 
 
 def node_of_each_process(lab_id: str) -> dict[int, str]:
-    """Return the node of each process that is inside one of the lab's namespaces, by pid."""
+    """Return the node of each process inside the lab's namespaces, by pid."""
     nodes = {}
     for node in present(lab_id):
         with contextlib.suppress(FileNotFoundError):
@@ -420,7 +417,7 @@ def node_of_each_process(lab_id: str) -> dict[int, str]:
 def _network_of_each_process() -> Iterator[tuple[int, tuple[int, int]]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it ended, or is a zombie without a namespace
+            with contextlib.suppress(OSError):  # it ended, or has no namespace (a zombie)
                 status = (entry / "ns" / "net").stat()
                 yield int(entry.name), (status.st_dev, status.st_ino)
 
@@ -503,9 +500,7 @@ def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> No
 
 
 def _make_tun(interface: str, mtu: int) -> None:
-    """Make a TUN that outlives its user, without packet information. Its reader chooses the
-    offloads.
-    """
+    """Make a persistent TUN without packet information. Its reader chooses the offloads."""
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)
         ip.link("set", index=_index(ip, interface), mtu=mtu, txqlen=TUN_QUEUE_PACKETS)
@@ -519,9 +514,7 @@ def _make_bridge(interface: str, mtu: int, mac: str | None = None) -> None:
 
 
 def _make_bridged_tap(interface: str, mtu: int, tap: Tap) -> None:
-    """Make a TAP that outlives its user, without packet information, as the only port of a bridge
-    `interface`.
-    """
+    """Make a persistent TAP without packet information, the only port of bridge `interface`."""
     _make_bridge(interface, mtu, tap.mac)
     with IPRoute() as ip:
         ip.link("add", kind="tun", ifname=tap.name, tun_type=_TAP_TYPE)
@@ -571,8 +564,8 @@ def _add_routes(routes: Iterable[Route]) -> None:
 
 
 def _set_metrics(metrics: dict[str, Any]) -> None:
-    """Write each route of the main table again, with metrics; the kernel's own subnet routes
-    included.
+    """Write each route of the main table again with metrics, including the kernel's own subnet
+    routes.
     """
     with IPRoute() as ip:
         for route in _main_table(ip):
@@ -585,8 +578,8 @@ def _set_metrics(metrics: dict[str, Any]) -> None:
 
 
 def _set_largest(file: Path, largest: int) -> int:
-    """Write the last of the three sizes of a file, and return it as the kernel has it; the others
-    are at most it.
+    """Write the largest of a file's three sizes, and return the value that the kernel then has. The
+    other two are limited to it.
     """
     least, usual, _ = map(int, file.read_text().split())
     file.write_text(f"{min(least, largest)} {min(usual, largest)} {largest}\n")

@@ -32,7 +32,7 @@ def owned(lab_id: str) -> Iterator[str]:
 def _locked(path: Path) -> int:
     """Open and lock a lock file.
 
-    A sweep holds it for a moment at most, and may have removed it then.
+    A sweep may hold the lock for a moment, and may have removed the file meanwhile.
     """
     try:
         while (descriptor := locks.hold_removable(path, wait=True)) is None:
@@ -45,7 +45,7 @@ def _locked(path: Path) -> int:
 
 
 def _forget(path: Path) -> None:
-    """Remove a lock file, and the folder if it was the last."""
+    """Remove a lock file, and the folder if that is then empty."""
     path.unlink(missing_ok=True)
     with suppress(OSError):
         path.parent.rmdir()
@@ -86,8 +86,8 @@ def chown_to_caller(path: Path) -> None:
     if os.geteuid() != 0:
         return
     uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
-    # A job may have left links and deep folders: chown(1) follows no link, not even one that comes
-    # meanwhile.
+    # A job may have left links and deep folders. chown(1) follows no link, not even one that is
+    # made meanwhile.
     argv = ["chown", "-hRP", "--", f"{int(uid)}:{int(gid)}", str(path)]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:

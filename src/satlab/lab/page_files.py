@@ -26,7 +26,7 @@ _EXTENSIONS = {
 }
 _LEAST_JPEG = 1000  # bytes; smaller images are GIFs of one pixel, as counters are
 COMPRESSED = {"text/html": 0.25, "text/css": 0.2, "text/javascript": 0.3, "text/plain": 0.3}
-"""Share of its bytes that a text keeps at zlib level 6 (our choice). Images keep all."""
+"""Size of a text after zlib level 6, as a share of its bytes (our choice). Images do not shrink."""
 
 
 def page_yml(name: str, title: str, source: str, objects: Sequence[WebObject]) -> str:
@@ -43,9 +43,7 @@ def page_yml(name: str, title: str, source: str, objects: Sequence[WebObject]) -
 
 
 def manifest_csv(objects: Sequence[WebObject]) -> str:
-    """Return the text of `manifest.csv`, with the column of domains if there is more than the
-    page's own.
-    """
+    """Return the text of `manifest.csv`, with the column of domains if the page has several."""
     columns = WITH_HOST if any(o.host for o in objects) else COLUMNS
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -61,7 +59,8 @@ def made(
     order: int, loaded_as: str, size_bytes: int, *, host: str = "", is_compressed: bool = False
 ) -> WebObject:
     """Return an object with these properties; its path, pixels and compressibility are chosen here.
-    It has at least the smallest size of its type. `is_compressed`: its bytes were compressed on the
+    The object has at least the smallest size of its type. `is_compressed`: its bytes were
+    compressed on the
     way.
     """
     mime = {
@@ -92,5 +91,5 @@ def made(
 
 
 def least_document(objects: Sequence[WebObject], page_host: str) -> int:
-    """Return the least size of the document that loads the others of `objects`."""
+    """Return the smallest size, in bytes, of the document that loads all other `objects`."""
     return web_target.markup_bytes(objects, page_host)

@@ -41,14 +41,14 @@ def proxy(
     engine: str,
     readable: Sequence[Path] = (),
 ) -> Iterator[None]:
-    """Run the job on a node during the block, as a separate user; it is ready when the block
+    """Run the job on a node during the block, as a separate user. The job is ready when the block
     starts.
 
-    `folder` gets its records, `words` are further options, `readable` are new folders that this
-    user shall own.
+    `folder`: where the job's records are written. `words`: further options of the job. `readable`:
+    new folders that the job's user shall own.
 
     Raises:
-        HostError: it is not ready in time, with what it said.
+        HostError: the job is not ready in time; the text has its output.
     """
     uid, capabilities = privileges.new_uid(), privileges.CAPABILITIES[JOB]
     if why := sandbox.lacking(up.place(node), capabilities):
@@ -88,7 +88,7 @@ def proxy(
 
 
 def connections(folder: Path) -> int:
-    """Return how many connections the proxy has split, by the record that it left when it ended."""
+    """Return how many connections the proxy split, from the record that it wrote at its end."""
     folder = folder.resolve()
     records = plain_files.walk(folder / "files", 2, MOST_FOLDERS, MOST_FOLDERS)
     names = [f"files/{found.name}" for found in records if Path(found.name).name == "pep_json.json"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A certificate authority for one run: its key signs one server certificate and is then forgotten.
 
-The browser is given a pin of the server's public key, never a blanket override, so a key is worth
-nothing outside its run.
+The browser accepts the server's public key by its pin and no other invalid certificate, so a key is
+worth nothing outside its run.
 """
 
 import base64
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFE = timedelta(days=2)
-CLOCK_SKEW = timedelta(hours=1)  # between the hosts of the VM lab
+CLOCK_SKEW = timedelta(hours=1)  # the clocks of the VM lab's hosts may differ
 Address = IPv4Address | IPv6Address
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Privileges of jobs and of the API: a separate user, no way to more rights, and the capabilities
-below. A job's capabilities count only in its lab's user namespace (`sandbox`). `drop_argv` is for
-the API, which has none.
+below.
+
+A job's capabilities count only in its lab's user namespace (`sandbox`). `drop_argv` starts the API,
+which has no capabilities.
 """
 
 import os
@@ -41,21 +43,22 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
 none.
 """
 SHIPPED = frozenset(path.name for path in paths.JOBS.glob("satlab_*"))
-"""Jobs with privileges here; an operator grants those of others (`lab.grants`)."""
+"""Shipped jobs with privileges; an operator grants privileges to other jobs (`lab.grants`)."""
 LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
 TUNNELS = ("satlab_fec", "satlab_vpn")
-"""Jobs that see the TUN device; CAP_NET_ADMIN confines what they make of it to their node."""
+"""Jobs that see the TUN device. They can make interfaces only in their node: CAP_NET_ADMIN counts
+nowhere else."""
 
 _BOX = Path(__file__).with_name("expose_paths.py")
 FIRST_UID, UIDS = 1_900_000_000, 1 << 16
 """Users of runs. From here to 2147483647 systemd's table of uids (uids-gids.md) names no user."""
 API_UID = FIRST_UID + UIDS
-"""User of the API process: the same at every start, since its files stay."""
+"""User of the API process: the same at every start, since the API's files stay."""
 
 
 def new_uid() -> int:
-    """Return a user for one run, which nobody else on this host is at the moment."""
+    """Return a user id for one run that no process on this host has at the moment."""
     taken = set()
     for entry in Path("/proc").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
@@ -66,8 +69,8 @@ def new_uid() -> int:
 
 
 def code_paths() -> list[Path]:
-    """Return the parts of the tree that a sandboxed program needs: code, jobs and data, no results
-    and no history.
+    """Return the parts of the tree that a sandboxed program needs: code, jobs and data, without
+    results and history.
     """
     package = Path(paths.PYTHONPATH.partition(":")[0])
     parts = (
@@ -107,14 +110,13 @@ def drop_argv(uid: int, visible: Iterable[Path], *more: str) -> list[str]:
 
 
 def chown(path: Path, uid: int) -> None:
-    """Let a user own one file or folder, not what is in it.
+    """Make a user the owner of one file or folder, without its content.
 
-    No job may be able to replace it meanwhile.
+    No job may be able to replace the file or folder meanwhile.
 
     Raises:
-        HostError: it is a link, or others than who runs this program can write in the folder that
-            it lies in.
-        OSError: it is not there.
+        HostError: the path is a link, or users other than ours can write to its parent folder.
+        OSError: the path does not exist.
     """
     place = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -136,10 +138,10 @@ def chown(path: Path, uid: int) -> None:
 
 
 def chown_tree(path: Path, uid: int) -> None:
-    """Let a user own a folder that this program has just made, and all in it; the folder itself
-    comes last.
+    """Make a user the owner of a folder that this program has just made, and of its content. The
+    folder itself is changed last.
 
-    Raises as `chown`: nothing is changed in a folder that jobs can write in.
+    Raises as `chown`, before anything is changed, if jobs can write to the folder.
     """
     for each in sorted((path, *path.rglob("*")), reverse=True):
         chown(each, uid)

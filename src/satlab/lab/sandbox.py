@@ -19,13 +19,11 @@ from satlab.common.errors import HostError
 from satlab.lab import privileges
 
 HOME = "/tmp"  # noqa: S108 - the sandbox's own
-"""The folder in memory that is a program's working directory, and ends with it."""
+"""A program's working directory: a folder in memory that ends with the program."""
 ENVIRONMENT = {"PATH": paths.STANDARD_PATH, "HOME": HOME, "LANG": "C.UTF-8"}
-"""All variables of satbox itself, and the defaults of a program's variables."""
+"""The only variables of satbox itself, and the defaults of a program's variables."""
 CAPABILITY_NUMBERS = {"net_bind_service": 10, "net_admin": 12, "net_raw": 13}
-"""Capabilities that may be granted (capabilities(7)).
-
-They count in the lab's user namespace alone.
+"""Capabilities that may be granted (capabilities(7)). They count only in the lab's user namespace.
 """
 
 
@@ -49,9 +47,9 @@ class Limits:
 class Mount:
     """A file or folder of the host that is visible in a sandbox; by default at the same path.
 
-    satbox opens `source` when it starts, and refuses it if it is or leads over a symbolic link:
-    whoever may write in a folder on the way cannot show a program another one. Nothing resolves it
-    before.
+    satbox opens `source` when it starts, and refuses a path that contains a symbolic link. So a
+    user who may write to a folder on the path cannot make another file visible. Nothing resolves
+    the path before.
     """
 
     source: Path
@@ -60,13 +58,13 @@ class Mount:
 
     @classmethod
     def ours(cls, source: Path, *, writable: bool = False) -> "Mount":
-        """Show a file or folder that satlab or the host's administrator chose, nobody else: links
-        are followed here.
+        """Show a file or folder, with links followed. Only for paths that satlab or the host's
+        administrator chose.
         """
         return cls(source.resolve(), str(source.absolute()), writable)
 
     def spec(self) -> dict[str, Any]:
-        """Return it in satbox's form."""
+        """Return the mount in satbox's form."""
         source = str(plain_files.named(self.source))
         return {"source": source, "target": self.target or source, "writable": self.writable}
 
@@ -82,8 +80,8 @@ class Place:
     user: Path | None = None
 
     def name(self) -> tuple[Mount, ...]:
-        """Return what shows a program the name of its network namespace: satpep runs in a lab's
-        alone.
+        """Return the mount that shows a program the name of its network namespace: satpep refuses
+        to run outside a lab.
         """
         return () if self.network is None else (Mount(self.network),)
 
@@ -95,10 +93,11 @@ class Sandbox:
     No link on the way to it is followed.
 
     `hosts` None: the hosts file of `base`. `directory` is the working directory. The program has
-    `variables` besides those of ENVIRONMENT, which they may replace. `held`: the program starts
-    when the other end of its standard input, a socket, gets a byte; one comes when it is ready to.
-    `packet_rings`: its packet sockets may have rings, as captures need; no limit counts that
-    memory.
+    `variables` besides those of ENVIRONMENT, which they may replace.
+
+    `held`: standard input is a socket. satbox sends a byte when it is ready to start the program,
+    and starts it when it receives a byte. `packet_rings`: the program's packet sockets may have
+    rings, as captures need; no limit counts that memory.
     """
 
     uid: int = field(default_factory=privileges.new_uid)
@@ -115,8 +114,8 @@ class Sandbox:
     limits: Limits = Limits()
 
     def spec(self, root: Path, report: Path | None) -> dict[str, Any]:
-        """Return it as `schemas/sandbox.schema.json` has it; without a user namespace nothing is
-        granted.
+        """Return the sandbox in the form of `schemas/sandbox.schema.json`. Without a user namespace
+        no capability is granted.
         """
         limits = vars(self.limits)
         return {
@@ -140,12 +139,12 @@ class Sandbox:
         }
 
     def argv(self, spec: Path, root: Path, report: Path | None = None) -> list[str]:
-        """Write the file `spec`, which root alone can read, and return the argv prefix that runs a
+        """Write the file `spec`, which only root can read, and return the argv prefix that runs a
         command.
 
-        Whoever starts it does so with the variables ENVIRONMENT, no others. `root` is an empty
-        folder, the mount point of the sandbox's root; several sandboxes may have the same.
-        `report`: a new file that will hold how it ended.
+        The caller must start it with the variables ENVIRONMENT and no others. `root` is an empty
+        folder, the mount point of the sandbox's root; several sandboxes may share it. `report`: a
+        new file, where satbox writes how the program ended.
         """
         spec.touch(mode=0o600)
         spec.write_text(json.dumps(self.spec(root, report)))
@@ -153,7 +152,7 @@ class Sandbox:
 
 
 def variables_fault(variables: Mapping[str, str]) -> str:
-    """Return why these cannot be the variables of a program; empty if they can. satbox has the same
+    """Return why a program cannot have these variables; empty if it can. satbox has the same
     bounds.
     """
     wrong = next((name for name in variables if not _NAME.fullmatch(name)), None)
@@ -175,8 +174,8 @@ def variables_fault(variables: Mapping[str, str]) -> str:
 
 
 MOST_VARIABLES, MOST_VARIABLE_BYTES, LONGEST_VARIABLE = 900, 1000 << 10, 120 << 10
-"""Limits of variables of others. With satlab's they are below satbox's limits, and Linux's for one
-word (128 KiB).
+"""Limits of variables that users choose. Together with satlab's variables they stay below satbox's
+limits and Linux's limit for one word (128 KiB).
 """
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}")
 
@@ -187,8 +186,8 @@ class Usage:
 
     `status` -N: signal N. `why`: the limit that ended it, or empty.
 
-    `lasted_s`: from its start to its end. `waited_s`: a thread could run and had no core, from
-    samples of their states.
+    `lasted_s`: from the program's start to its end. `waited_s`: time in which a thread was runnable
+    but had no core, from samples of the threads' states.
     """
 
     status: int
@@ -203,7 +202,7 @@ REPORT_BYTES = 64 << 10
 
 
 def read_report(file: Path) -> Usage | None:
-    """Read satbox's report; None if there is none: its sandbox was killed."""
+    """Read satbox's report; None if there is none, because the sandbox was killed."""
     text = plain_files.start_of(file.parent.resolve(), file.name, REPORT_BYTES)
     try:
         found = json.loads(text or "")
@@ -232,7 +231,7 @@ def lacking(place: Place, capabilities: Iterable[str]) -> str:
 
 
 def enforced_by() -> EnforcedBy:
-    """Return what enforces limits on this host. Raises HostError."""
+    """Return the mechanisms that enforce limits on this host. Raises HostError."""
     argv = [str(paths.SATBOX), "enforces"]
     done = subprocess.run(
         argv, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -243,7 +242,7 @@ def enforced_by() -> EnforcedBy:
 
 
 def not_enforced(by: EnforcedBy) -> Iterator[str]:
-    """Yield what a host with these mechanisms does not enforce, and what to do."""
+    """Yield each limit that a host with these mechanisms does not enforce, and the remedy."""
     if by.get("memory") == "watch":
         yield (
             "no control group limits memory and processes of jobs and programs: satbox looks every"
@@ -268,7 +267,8 @@ def programs() -> tuple[Mount, ...]:
 
 
 _CACHES = (Path("/var/cache/fontconfig"), Path("/var/lib/dpkg"))
-"""A browser would read every font again; the versions of installed packages are in results."""
+"""Without its cache a browser would read every font again. Results have the versions of installed
+packages."""
 
 
 def _text(path: Path | None) -> str | None:

@@ -3,10 +3,10 @@
 generated from it.
 
 A page lies in `web-targets/<name>/`: `page.yml` (title, host name, totals) and `manifest.csv` (one
-row an object, in document order). What makes a page load slow or fast is kept by the replica:
-order, loading element, pixels, size and compressibility of each object, and its domain. The
-contents are generated from SHAKE-256 alone, so that the same manifest makes the same bytes on every
-machine and with every version of Python and zlib.
+row an object, in document order). The replica keeps the properties that make a page load slow or
+fast: order, loading element, pixels, size, compressibility and domain of each object. The contents
+are generated from SHAKE-256 alone, so the same manifest makes the same bytes on every machine and
+with every version of Python and zlib.
 """
 
 import base64
@@ -36,8 +36,8 @@ from satlab.common.paths import WEB_TARGETS
 
 COLUMNS = ("order", "path", "loaded_as", "mime", "group", "pixels", "bytes", "zlib6_bytes")
 WITH_HOST = (*COLUMNS, "host")
-"""A page of several domains has a further column: what stands before the page's host, or nothing
-for that host.
+"""A page of several domains has a further column: the prefix of the object's domain before the
+page's host; empty for that host.
 """
 MIMES = {
     "document": ("text/html",),
@@ -121,8 +121,8 @@ class WebObject:
 
     `path` is relative to the page's root; the document is the root itself.
 
-    `host` stands before the page's own host name, with a dot; empty for that name. All domains have
-    one root.
+    `host` is the prefix before the page's host name, without the dot; empty for that name. All
+    domains have one root.
     """
 
     order: int
@@ -136,13 +136,14 @@ class WebObject:
     host: str = ""
 
     def url(self, page_host: str) -> str:
-        """Return how the document of `page_host` names it."""
+        """Return the URL by which the document of `page_host` names this object."""
         return f"//{self.host}.{page_host}/{self.path}" if self.host else self.path
 
 
 @dataclass(frozen=True)
 class Page:
-    """A checked page: what `page.yml` says and the objects in document order, the document first."""
+    """A checked page: the fields of `page.yml` and the objects in document order, the document
+    first."""
 
     name: str
     title: str
@@ -182,9 +183,7 @@ def check_name(name: str) -> None:
 
 
 def load(name: str, targets: Path = WEB_TARGETS) -> Page:
-    """Read and check the page `name` below `targets`; every fault is in the one `ConfigError` that
-    is raised.
-    """
+    """Read and check the page `name` below `targets`. Raises one `ConfigError` with every fault."""
     check_name(name)
     folder = targets / name
     try:
@@ -218,7 +217,7 @@ def load(name: str, targets: Path = WEB_TARGETS) -> Page:
 def build(page: Page, out_dir: Path) -> Built:
     """Write the replica of `page`:
 
-    `out_dir/site/` is the document root, `out_dir/manifest.csv` what it must hold.
+    `out_dir/site/` is the document root, `out_dir/manifest.csv` lists its files.
     """
     site = out_dir / "site"
     digest = hashlib.sha256()
@@ -239,7 +238,7 @@ def build(page: Page, out_dir: Path) -> Built:
 
 
 def _read_settings(text: str, place: Path) -> tuple[Settings | None, list[Fault]]:
-    """Return what `page.yml` says, or None and its faults."""
+    """Return the fields of `page.yml`, or None and its faults."""
     try:
         return Settings.model_validate(yaml_text.load(text, place)), []
     except yaml_text.YamlError as error:
@@ -292,9 +291,7 @@ def _read_manifest(
 
 
 def _read_row(row: dict[str | None, str | None]) -> tuple[WebObject | None, list[str]]:
-    """Turn a row into an object, or into None if its fields cannot be read; and say all that is
-    wrong with it.
-    """
+    """Turn a row into an object, or None if its fields cannot be read; return all its faults."""
     if None in row or None in row.values():
         return None, [f"must have {len(COLUMNS)} fields, or as many as the header"]
     try:
@@ -413,13 +410,13 @@ def _framed_html(item: WebObject, seed: str) -> bytes:
 
 
 def _noise(seed: str, room: int, zlib6_bytes: int, but: bytes = b"") -> bytes:
-    """Return `room` bytes for a comment, `zlib6_bytes` of them random: no markup, no control, none
-    of `but`.
+    """Return `room` bytes for a comment, `zlib6_bytes` of them random, without markup, control
+    characters and the bytes of `but`.
     """
     allowed = bytes(b for b in range(256) if b not in b"\x00\r<>&-!" + but)
     fresh = min(room, zlib6_bytes)
-    # Rejection instead of a modulo keeps the symbols equally likely; 4 % more than needed is asked
-    # for, plus a margin.
+    # Rejection instead of a modulo keeps the symbols equally likely. So we draw 4 % more bytes than
+    # needed, plus a margin.
     noise = bytes(b for b in _random(seed, fresh + fresh // 20 + 64) if b in allowed)[:fresh]
     return noise.ljust(room, b".")
 
@@ -446,9 +443,7 @@ def _elements(objects: Iterable[WebObject], page_host: str) -> tuple[list[str], 
 def _document_parts(
     title: str, objects: Sequence[WebObject], page_host: str
 ) -> tuple[str, list[str], str]:
-    """Return what the document is made of apart from its running text: head and heading, elements,
-    end.
-    """
+    """Return the parts of the document around its running text: head and heading, elements, end."""
     sheets, body = _elements(objects, page_host)
     head = [
         "<!DOCTYPE html>",
@@ -489,8 +484,8 @@ def _document(page: Page, item: WebObject) -> bytes:
 
 
 def markup_bytes(objects: Sequence[WebObject], page_host: str) -> int:
-    """Return the least size of a document that loads `objects`, with room for its title, which
-    occurs twice.
+    """Return the smallest size of a document that loads `objects`, bytes, with room for its title,
+    which occurs twice.
     """
     head, body, tail = _document_parts("", objects, page_host)
     return len(head) + len(tail) + sum(len(element) + 1 for element in body) + 2 * _TITLE_LIMIT
@@ -547,8 +542,8 @@ def _gif_frame(width: int, height: int) -> tuple[bytes, bytes]:
     """Return a white GIF89a in two parts, between which comment extensions may stand.
 
     In the LZW stream (GIF89a, appendix F) the n-th code after the clear code stands for a run of n
-    white pixels; the last one for the rest. Codes are as wide as the number of table entries after
-    n - 1 codes, 4 + n, asks for.
+    white pixels; the last one for the rest. The width of a code follows from the number of table
+    entries after n - 1 codes, 4 + n.
     """
     value, bits, left, count = 4, 3, width * height, 0
     while left:
@@ -588,9 +583,7 @@ def _gif_comment(data: bytes, room: int) -> bytes:
 
 
 def frame_bytes(item: WebObject) -> int:
-    """Return the least size that a valid object of this type has, with room for the padding that it
-    may need.
-    """
+    """Return the smallest size of a valid object of this type, bytes, with room for padding."""
     if item.mime in ("image/jpeg", "image/gif") and item.pixels:
         head, tail = (_jpeg_frame if item.mime == "image/jpeg" else _gif_frame)(*item.pixels)
         frame = len(head) + len(tail)

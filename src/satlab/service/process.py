@@ -2,8 +2,8 @@
 """The API process: `python -m satlab.service.process PLAN`, started without privilege by the
 supervisor.
 
-PLAN is an `ApiPlan` as JSON. It and the open files that it names by number come from the
-supervisor.
+PLAN is an `ApiPlan` as JSON. The supervisor passes the plan and keeps open the files whose numbers
+it names.
 """
 
 import logging

@@ -46,22 +46,22 @@ from satlab.run.session import NetnsHost, metrics_of, new_lab_id, run_session
 START_S = 10.0
 """Longest time until a server binds its port, s."""
 GRACE_S = 15.0
-"""Time beyond the case's in which a client may end by itself, s."""
+"""Time after the case's time limit in which a client may still end by itself, s."""
 END_S = 5.0
 IN_FLIGHT_S = 0.3
-"""Time in which packets on their way arrive, beyond a round trip, s: before the programs start and
-after they end.
+"""Wait for packets in flight, in addition to a round trip, s: before the programs start and after
+they end.
 """
 SETTLE_S, SERVER_END_S = 2.0, 10.0
-"""Shortest time without a write to the qlog, and longest wait for it, s. The QUIC interop runner
-gives a server 10 s, too.
+"""A qlog is complete after this time without a write, s; and the longest wait for that, s. The QUIC
+interop runner also gives a server 10 s.
 """
 WATCH_S = 0.25
 
 
 @dataclass(frozen=True)
 class RealClock:
-    """The backend; `stop` ends a sample, and with it the check."""
+    """The backend on the real clock. `stop` ends the sample and the check."""
 
     ends: EndpointPair
     stop: threading.Event = field(default_factory=threading.Event)
@@ -70,7 +70,7 @@ class RealClock:
 
     @property
     def stack(self) -> str:
-        """Name what is measured."""
+        """Name the measured stack."""
         return self.ends.name
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
@@ -105,15 +105,15 @@ class RealClock:
             *(_host_losses(direction, one) for direction, one in ledgers.items()),
         ]
         calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
-        # Of files of outside programs nothing is read but what `server_qlog` has made of their
-        # qlog.
+        # From the files of outside programs we read only the states that `server_qlog` made from
+        # their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         outcome = replace(
             session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None
         )
         trace = traces.read(raw, case, outcome, link.plan) if is_traced else None
         marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
-        # TCP goes through proxies alone. Nothing keeps programs of others from sending early data.
+        # Only TCP goes through proxies. External programs may always send early data.
         possible = (
             case
             if isinstance(self.ends, SatperfPair)
@@ -149,8 +149,8 @@ class RealClock:
         folder: Path,
         halt: threading.Event,
     ) -> Sample:
-        """Run the programs in a lab that is up. Only their waits for a core count for the sample's
-        calibration.
+        """Run the programs in a lab that is up. The sample's calibration counts only these
+        programs' waits for a core.
         """
         sample = self._transfer(up, suite, case, seed, _emptied(folder), halt, _Captures())
         return replace(
@@ -165,7 +165,7 @@ class RealClock:
         case: Case,
         lost: int | None,
     ) -> dict[str, Ledger]:
-        """Return the ledgers of both directions; none if a capture missed packets or proxies split
+        """Return the ledgers of both directions; empty if a capture missed packets or proxies split
         the connection.
         """
         if self.ends.protocol == "tcp" or not captures.is_complete or len(host.states) < 2:
@@ -214,7 +214,7 @@ class RealClock:
             try:
                 halt.wait(
                     up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S
-                )  # what the calibration has sent arrives
+                )  # packets of the calibration arrive meanwhile
                 with captures.running(up):
                     found = _Connections(
                         self.ends, self.stop, halt, up, request, sandboxes, folder
@@ -261,7 +261,7 @@ class _Connections:
     folder: Path
 
     def sample(self) -> Sample:
-        """Run them; return the sample of the last connection."""
+        """Run server and clients; return the sample of the last connection."""
         with self.ends.path(self.up, self.request, self.folder) as faults:
             try:
                 result = self.request.failed("; ".join(faults)) if faults else self._measured()
@@ -302,8 +302,8 @@ class _Connections:
         """Wait until the server has written its qlog: no file of it has grown for SETTLE_S; at most
         SERVER_END_S.
 
-        It learns of the connection's end half a round trip after the client, and may write the file
-        only then.
+        The server learns of the connection's end half a round trip after the client, and may write
+        the file only then.
         """
         if SERVER not in self.ends.qlog_folders(self.request):
             return
@@ -363,8 +363,8 @@ class _Connections:
         return within_limit(whole, self.request.case, has_marks=bool(self.request.marks))
 
     def _await(self, server: SandboxedProcess, client: SandboxedProcess) -> tuple[ExitReport, str]:
-        """Wait for the client's end. Return it, and why it does not count if the server ended or
-        the lab broke first.
+        """Wait for the client's end. Return its report, and why it does not count if the server
+        ended or the lab broke first.
         """
         while (ended := client.poll(WATCH_S)) is None:
             if self.stop.is_set():
@@ -379,7 +379,7 @@ class _Connections:
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
         place = self.up.place(self.up.topology.node_of(Role(side)))
         box, own = self.sandboxes[side], self.request.folder / side
-        if own.stat().st_uid != box.uid:  # what is put there is the program's from its first start
+        if own.stat().st_uid != box.uid:  # afterwards the files are the program's
             privileges.chown_tree(own, box.uid)
         for mount in program.mounts:
             if mount.source.is_relative_to(own) and mount.source.resolve() != mount.source:
@@ -463,7 +463,8 @@ def _waits(sample: Sample) -> list[CalibrationCheck]:
 
 
 def _host_losses(direction: str, found: Ledger) -> CalibrationCheck:
-    """Judge the packets that the host lost; more than came in is a fault of the count."""
+    """Judge the number of packets that the host lost. More lost than sent packets are a fault of
+    the count."""
     ratio = found.by_host / max(found.sent, 1)
     limit = host_load.LOST_PACKETS_LIMIT
     return calibrate.check(f"host_loss_ratio.{direction}", "", 0, ratio, -limit, limit, found.text)

@@ -29,7 +29,7 @@ from satlab.link.satlink import refusal
 DEADLINE_S = 300.0
 """Longest real time for one sample, s; 100 MB take a few seconds."""
 PROGRAMS_DEADLINE_S = 960.0
-"""The same with programs: slightly more than satvirtual's own limit."""
+"""Longest real time for one sample of programs, s: slightly more than satvirtual's own limit."""
 STOP_S, POLL_S = 5.0, 0.2
 Library = Literal["quinn", "noq"]
 _NAMES: Mapping[Library, str] = {"quinn": "quinn-proto 0.11", "noq": "noq-proto"}
@@ -41,7 +41,8 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True)
 class VirtualClock:
-    """`programs` replace the `library`. `stop` ends a sample that runs: StoppedError."""
+    """The backend under the virtual clock. `programs` replace the `library`. `stop` ends a running
+    sample with StoppedError."""
 
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)
@@ -53,11 +54,11 @@ class VirtualClock:
 
     @property
     def stack(self) -> str:
-        """Name what is measured."""
+        """Name the measured stack."""
         return self.programs.name if self.programs else _NAMES[self.library]
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
-        """Take one sample. Equal inputs have equal samples, if the programs are deterministic."""
+        """Take one sample. Equal inputs give equal samples if the programs are deterministic."""
         request = transfer(suite, case, seed, self.client, self.server)
         if self.programs is None:
             library = {} if self.library == "quinn" else {"stack": self.library}
@@ -179,7 +180,7 @@ def _output(
 
 
 def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
-    """Return the sample of an outcome: its last transfer; a failed first transfer fails the case."""
+    """Return the sample of an outcome's last transfer. A failed first transfer fails the sample."""
     last = outcome["transfers"][-1]
     is_complete = len(outcome["transfers"]) == (2 if case.second_after_s else 1)
     sender, receiver = last["sender"] or {}, last["receiver"] or {}

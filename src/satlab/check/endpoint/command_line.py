@@ -2,8 +2,8 @@
 """Any client and server, given as command lines: a download, judged by the client's exit, its files
 and the packets.
 
-A command is split into words as by a shell (quotes, no expansion); no shell runs it. PLACEHOLDERS
-are replaced in its words.
+A command is split into words as in a shell (quotes, no expansion), but no shell runs it.
+PLACEHOLDERS are replaced in its words.
 """
 
 import os
@@ -59,7 +59,8 @@ PAYLOAD = "payload"
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 BLOCK_BYTES = 1 << 20
 HANG_S = 5.0
-"""A transfer at its timeout is stalled if nothing arrived for this time; else it is slow."""
+"""A transfer that runs into its timeout is stalled if nothing arrived for this time, s; otherwise
+it is slow."""
 MIN_COMPLETE_SHARE = 0.98
 """Share of the payload that must have arrived if the client leaves no file."""
 
@@ -104,7 +105,7 @@ class CommandLinePair(LabPair):
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         """Return the client, with an empty folder for the download of each connection."""
-        if number == 0:  # once the program has run, nothing is written to its folders
+        if number == 0:  # after the program's first start we write nothing to its folders
             for name in (*map(_out, range(request.connections)), "state", "qlog"):
                 (request.folder / CLIENT / name).mkdir()
         mounts = (*read_only(request.pki.ca_cert), *map(Mount, self.allow_read))
@@ -126,8 +127,8 @@ class CommandLinePair(LabPair):
                 f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}"
             )
         status, reason = self._outcome(request, number, ended, wire)
-        # The headers of a complete transfer are spread over its payload. Those of an incomplete one
-        # are unknown.
+        # The headers of a complete transfer are spread over its payload. The headers of an
+        # incomplete transfer are unknown.
         times = wire.times_s(request.marks, request.size if status == "ok" else wire.arrived_bytes)
         return Sample(
             request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms
@@ -162,9 +163,7 @@ class CommandLinePair(LabPair):
 
 
 def compare(out: Path, served: Iterable[Path]) -> str:
-    """Return the first fault of a client's files: each served one must be there unchanged, and no
-    other.
-    """
+    """Return the first fault of a client's files: they must be exactly the served files, unchanged."""
     expected = {file.name: file for file in served}
     try:
         received = plain_files.modes(out)
@@ -201,7 +200,7 @@ def _out(number: int) -> str:
 def _filled(
     words: tuple[str, ...], request: TransferRequest, side: str, number: int = 0
 ) -> tuple[str, ...]:
-    """Replace placeholders; every word stays one word."""
+    """Replace placeholders. Every word stays one word."""
     client, keys = request.folder / CLIENT, request.pki
     values = {
         "host": request.host,
@@ -229,7 +228,7 @@ def parse(
 ) -> CommandLinePair:
     """Parse the commands of both endpoints.
 
-    What `programs_folder` returns for each program is readable, too.
+    The path that `programs_folder` returns for each program is readable, too.
 
     Raises:
         ConfigError: with every fault.
@@ -269,8 +268,8 @@ def parse(
 
 
 def programs_folder(program: Path) -> Path:
-    """Return what a program needs to be readable: its folder; itself if that is the root or
-    directly below (/home).
+    """Return the path that must be readable to run a program: its folder, or only the program if
+    that folder is the root or directly below it (/home).
     """
     return program.parent if len(program.parts) > MIN_FOLDER_PARTS else program
 
@@ -306,7 +305,7 @@ def ngtcp2() -> CommandLinePair:
     Mbit/s at 650 ms.
 
     Raises:
-        HostError: they are not installed.
+        HostError: ngtcp2 is not installed.
     """
     places = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
     programs = [shutil.which(name, path=places) for name in ("gtlsclient", "gtlsserver")]

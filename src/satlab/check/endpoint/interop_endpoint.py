@@ -4,8 +4,8 @@ codes.
 
 Client and server may be different endpoints (`interop_image`). Contract:
 github.com/quic-interop/quic-interop-runner and quic-network-simulator, README.md and the images'
-`setup.sh`. IPv4 alone. The script runs as the sandbox's user, with the capabilities that a
-container has in the interop runner.
+`setup.sh`. Only IPv4. The script runs as the sandbox's user, with the capabilities of a container
+in the interop runner.
 """
 
 import contextlib
@@ -48,14 +48,14 @@ NAMES = ("server", "server4", "server46")
 WRITABLE = ("downloads", "logs", "state")
 FOLDERS = (*WRITABLE, "certs")
 WORK = "work"
-"""Not of the interop runner: the folder that is the script's working directory."""
+"""The folder that is the script's working directory. Not in the interop runner's contract."""
 SECOND = "second-download"
 """Test case for a second download. The interop runner does not have it; an endpoint that does not
 know it exits with 127.
 """
 STATE_VARIABLE = "STATEDIR"
-"""Not of the interop runner: the folder that each side keeps from the first connection to the
-second.
+"""The folder that each side keeps from the first connection to the second. Not in the interop
+runner's contract.
 """
 
 
@@ -134,7 +134,7 @@ class InteropPair:
         self, role: str, request: TransferRequest, test: str, number: int = 0
     ) -> EndpointProgram:
         folder = request.folder / role
-        if number == 0:  # once the program has run, nothing is written to its folders
+        if number == 0:  # after the program's first start we write nothing to its folders
             _make_folders(folder, request.pki, request.connections)
         mounts = [Mount(request.folder / "www", "/www")] if role == SERVER else []
         mounts += [*_mounts(folder, FOLDERS, number), *_work(folder, self.images[role])]
@@ -182,8 +182,8 @@ class InteropPair:
     def _compliance_fault(self, up: Lab, folder: Path, role: str, keys: Pki) -> str:
         """Request an unknown test case, which an endpoint must refuse with status 127.
 
-        It finds folders and certificates as in a test, and nothing to serve or to request, as in
-        the interop runner.
+        As in the interop runner, the endpoint finds folders and certificates as in a test, and
+        nothing to serve or to request.
         """
         with scratch.folder("compliance") as place:
             box = Sandbox(name=role, hosts=hosts(), limits=Limits(COMPLIANCE_S))
@@ -287,8 +287,8 @@ def _test(request: TransferRequest) -> str:
 
 
 def _downloads(number: int) -> str:
-    """Return the name of the folder that is /downloads for a connection: each begins with an empty
-    one.
+    """Return the name of the folder that is /downloads for a connection. Each connection begins
+    with an empty one.
     """
     return f"downloads-{number}" if number else "downloads"
 

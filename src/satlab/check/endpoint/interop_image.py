@@ -26,17 +26,17 @@ _SETUP = "#!/bin/sh\n# Offloads and routes are the lab's.\nmkdir -p /logs/qlog\n
 _WAIT = "#!/bin/sh\n# The path is up before an endpoint starts.\nexit 0\n"
 _DEFAULT = ImageConfig((f"/{SCRIPT}",))
 FOLDER = "/endpoint"
-"""Working directory of a folder's script; its files are there and in the root."""
+"""Working directory of a folder's script. The folder's files are in it and in the root."""
 MAX_HELD = 256
-"""A working directory with more entries is the system's (/usr/bin), and stays read-only."""
+"""Largest number of entries of a writable working directory. A larger one is the system's
+(/usr/bin) and stays read-only."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """`base` is its root file system; `/` for a folder, whose files are `mounts`.
-
-    `held` are the entries of its working directory by name: a writable folder that has them
-    replaces it. None: it stays as it is.
+    """`base` is the image's root file system; `/` for a folder, whose files are `mounts`. `held`
+    are the entries of its working directory by name: a writable folder with these entries replaces
+    it. None: the working directory is not replaced.
     """
 
     name: str
@@ -54,8 +54,8 @@ def opened(endpoint: Path) -> Iterator[Image]:
     replace it.
 
     Raises:
-        ConfigError: `endpoint` is none of a folder or root file system with its script, and an OCI
-            archive.
+        ConfigError: `endpoint` is neither a folder or root file system with its script, nor an OCI
+        archive.
     """
     endpoint = plain_files.named(endpoint)
     with scratch.folder("endpoint") as own:
@@ -95,7 +95,7 @@ def _modes(endpoint: Path) -> Mapping[str, int] | None:
     try:
         return plain_files.modes(endpoint)
     except NotADirectoryError:
-        return None  # a link, too: what opens an archive follows none
+        return None  # a link, too: opening an archive follows no links
     except OSError as error:
         raise ConfigError(f"{endpoint}: {error.strerror}") from error
 
@@ -111,8 +111,8 @@ def _files(theirs: Mapping[str, Path], own: Path) -> tuple[Mount, ...]:
 
 
 def _held(root: Path, directory: str) -> dict[str, Path] | None:
-    """Return the entries of an image's working directory; None if it is the root, a link, missing,
-    or the system's.
+    """Return the entries of an image's working directory; None if that directory is the root, a
+    link, missing, or the system's.
 
     A link counts as its target; one that leads out of the image is left out.
     """
@@ -129,7 +129,7 @@ def _held(root: Path, directory: str) -> dict[str, Path] | None:
 
 
 def _followed(root: Path, entry: Path) -> Path:
-    """Return where a link leads in a process whose root is the image; other entries as they are."""
+    """Return the target of a link, resolved with the image as root; other entries unchanged."""
     if not entry.is_symlink():
         return entry
     target = entry.readlink()

@@ -2,9 +2,9 @@
 """Client and server as programs in lock-step with the virtual time (docs/virtual-interface.md),
 each in a sandbox.
 
-A sandbox has no network: file descriptor 0 of a program is a socket to satvirtual. Root makes
-sandboxes, and an ordinary user where the kernel allows user namespaces (`needs_root`); nothing runs
-without one.
+A sandbox has no network: file descriptor 0 of a program is a socket to satvirtual. Root can make
+sandboxes, and ordinary users can if the kernel allows user namespaces (`needs_root`). No program
+runs without a sandbox.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from satlab.lab import sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
 LIMIT_S = 950.0
-"""Real time of a program beyond satvirtual's limit, s."""
+"""Real time that a program may run after satvirtual's limit, s."""
 TAIL_CHARACTERS = 300
 LOG_END_BYTES = 16 << 10
 TRIAL_S = 10.0
@@ -130,7 +130,7 @@ def each_pair(
     allow_read: Sequence[Path],
     environment: Environment,
 ) -> list[LockstepPair]:
-    """Return each client with each server; none if nothing is named.
+    """Return each client with each server; empty if nothing is named.
 
     Raises:
         ConfigError: as `parse`, also if only one side is named.
@@ -145,7 +145,7 @@ def each_pair(
 
 
 def needs_root() -> bool:
-    """Return whether only root can make sandboxes here; an ordinary user tries one."""
+    """Return whether only root can make sandboxes here; as an ordinary user, by trying."""
     if os.geteuid() == 0:
         return False
     with scratch.folder("sandbox") as own:

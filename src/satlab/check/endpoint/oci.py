@@ -2,7 +2,7 @@
 """Unpack the root file system of an OCI image archive (OCI image layout 1.0) and read its
 configuration, with limits.
 
-Nothing is written outside the target: links are followed as by a process whose root is the image.
+Nothing is written outside the target, because links are resolved with the image as root.
 Device nodes and set-user-ID bits are dropped.
 """
 
@@ -70,7 +70,7 @@ def unpack(file: Path, target: Path) -> ImageConfig:
 
 
 def _unpack_layer(image: "_Image", digest: str, target: Path, left: Limits) -> Limits:
-    """Apply a layer, and return the limits that are left for the next ones."""
+    """Apply a layer, and return the remaining limits for the next layers."""
     reader, count = Reader(image.content(_blob_path(digest)).decompressed(), left), 0
     for count, member in enumerate(reader, 1):  # noqa: B007 - also read below
         _apply(reader, member, target)
@@ -105,7 +105,7 @@ def _config(document: Mapping[str, Any]) -> ImageConfig:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """Return a list of texts that can be words of a command line; empty for null."""
+    """Return a checked list of words for a command line; empty for null."""
     texts = [] if value is None else value
     if not isinstance(texts, list) or not all(
         isinstance(text, str) and "\0" not in text for text in texts

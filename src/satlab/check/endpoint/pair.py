@@ -50,7 +50,7 @@ class TransferRequest:
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """The amounts that are timed, bytes."""
+        """The amounts whose arrival is timed, bytes."""
         return tuple(round(mark * MB) for mark in self.suite.marks_mb)
 
     @property
@@ -82,7 +82,8 @@ class EndpointProgram:
 
 
 def read_only(*files: Path) -> tuple[Mount, ...]:
-    """Mount files and folders of satlab at their own paths, never ones that others chose."""
+    """Mount files and folders of satlab at their own paths. Not for paths that other users
+    chose."""
     return tuple(map(Mount.ours, files))
 
 
@@ -121,8 +122,8 @@ class EndpointPair(Protocol):
         ended: ExitReport,
         wire: CapturedTransfer | None,
     ) -> Sample:
-        """Return the sample of a connection: from the client's exit and files, and the packets
-        (None: none).
+        """Return the sample of a connection, from the client's exit and files and the packets
+        (None: not captured).
         """
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
@@ -133,8 +134,8 @@ class EndpointPair(Protocol):
     def path(
         self, up: Lab, request: TransferRequest, folder: Path
     ) -> AbstractContextManager[list[str]]:
-        """Set up the path between the endpoints for a block; the list has faults found before or
-        after it.
+        """Set up the path between the endpoints for a block. The yielded list has the faults found
+        before and after the block.
         """
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:

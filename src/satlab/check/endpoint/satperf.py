@@ -87,15 +87,15 @@ class SatperfPair(LabPair):
         return {SERVER: request.folder / SERVER / "qlog"} if is_needed else {}
 
     def _options(self, case: Case, side: str) -> Options:
-        """Return the options of a side. Those of the command line replace the case's."""
+        """Return the options of a side. Options of the command line replace the case's."""
         of_case, own = (
             (case.client, self.options[0]) if side == CLIENT else (case.server, self.options[1])
         )
         return {**of_case, **own}
 
     def _stack_options(self, request: TransferRequest, side: str) -> list[str]:
-        """Return the options as words. With Careful Resume they name its state file, a new one for
-        each sample.
+        """Return the options as words. With Careful Resume they include its state file, which is
+        new for each sample.
         """
         options = dict(self._options(request.case, side))
         if _resumes(options):
@@ -114,7 +114,7 @@ class SatperfPair(LabPair):
         ended: ExitReport,
         wire: CapturedTransfer | None,
     ) -> Sample:
-        """Read the client's file; it has the server's lines, too."""
+        """Return the sample of the client's file, which also has the server's lines."""
         lines = read_json_lines(_client_file(request, number))
         return sample_of(request, lines, ended.reason or "the client left no summary")
 
@@ -142,7 +142,7 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
     if client["reason"].startswith("timeout after"):
         status = "censored"
     times: tuple[float | None, ...] = (None,) * len(request.marks)
-    # Each side's times count from its own start, the suite's from the client's.
+    # Each side's times count from its own start, the suite's times from the client's start.
     later_s = {
         side: start["t_unix_s"] - starts["client"]["t_unix_s"] for side, start in starts.items()
     }
@@ -178,7 +178,7 @@ def _from_client_s_start(sender: dict[str, Any], later_s: Mapping[str, float]) -
 
 
 _EXACT = {2_000_000: "reached_2mb_s", 10_000_000: "reached_10mb_s", 100_000_000: "reached_100mb_s"}
-"""Amounts that satperf reports times for."""
+"""Amounts for which satperf reports times."""
 
 
 def reached_s(
@@ -187,7 +187,7 @@ def reached_s(
     """Return when `mark` bytes had arrived; by linear interpolation for amounts that satperf does
     not time itself.
 
-    `later_s` is the receiver's start, since the client's.
+    `later_s` is the time from the client's start to the receiver's, s.
     """
     if mark in _EXACT:
         time = summary[_EXACT[mark]]

@@ -3,8 +3,8 @@
 
 Kuhn et al., "QUIC: Opportunities and threats in SATCOM", section 4.2: distributed proxies. Here
 HAProxy splits the connections: plain TCP without TLS, CUBIC on all legs
-(docs/decisions/0007-tcp-pep-and-reproduction.md). Without a preset their initial window is 100 and
-their buffers are the kernel's.
+(docs/decisions/0007-tcp-pep-and-reproduction.md). Without a preset, the proxies' initial window is
+100 packets and their buffers are the kernel's.
 """
 
 import contextlib
@@ -53,8 +53,8 @@ PRESETS = {
     "c": Preset(10, 33_000_000, 33_000_000),
     "d": Preset(100, 33_000_000, 33_000_000),
 }
-"""Table 3 of the paper, without its core buffers (net.core, 0.2 or 33 MB): these do not limit
-buffers that TCP tunes.
+"""Table 3 of the paper, without its core buffers (net.core, 0.2 or 33 MB), which do not limit
+buffers that TCP tunes itself.
 """
 _CAPTURE = "proxy.pcap"
 _TRANSFER = Path(__file__).with_name("tcp_transfer.py")

@@ -47,7 +47,7 @@ def run_client(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_line(connection: socket.socket) -> bytes:
-    """Read a line and no byte after it."""
+    """Read a line, and no byte beyond its end."""
     line = b""
     while not line.endswith(b"\n") and (byte := connection.recv(1)):
         line += byte
@@ -61,7 +61,7 @@ def send(connection: socket.socket, count: int) -> None:
 
 
 def receive(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
-    """Receive until all bytes have arrived, the sender closes, or the timeout."""
+    """Receive until all bytes have arrived, the sender closes, or the time is over."""
     end = time.time() + request["timeout_s"]
     buffer, count, first = bytearray(CHUNK_BYTES), 0, None
     reached: list[float] = []

@@ -28,12 +28,12 @@ from satlab.report.page import (
 )
 
 MAX_POINTS = 600
-"""Of a curve. A plot has no more pixels, and a page has many plots."""
+"""Largest number of points of a curve. A plot has no more pixels, and a page has many plots."""
 
 
 @dataclass(frozen=True)
 class CauseStyle:
-    """How the bars of a cause look: a colour, and a pattern where another cause has it, too."""
+    """The look of a cause's bars: a colour, and a pattern if another cause has the same colour."""
 
     colour: str
     pattern: str = ""
@@ -56,7 +56,8 @@ STYLE: dict[Cause, CauseStyle] = {
 
 @dataclass(frozen=True)
 class TracedTransfer:
-    """The transfer of median duration of each case is shown, the others are folded."""
+    """A transfer with its trace. The page shows the transfer of median duration of each case and
+    folds the others."""
 
     sample: Sample
     trace: TransferTrace
@@ -85,7 +86,8 @@ def page(check: CheckResult) -> Page:
 
 
 def tiles(check: CheckResult) -> list[Tile]:
-    """Return targets met, transfers complete, what is slower than the baseline, and the pace."""
+    """Return tiles: targets met, transfers complete, cases slower than the baseline, and the
+    pace."""
     met, judged, what = verdict.met(
         (one.mark_mb, one.target_s, one.result) for one in check.verdicts
     )

@@ -16,13 +16,13 @@ from satlab.report.page import Cell, Row, State, Table
 
 SHORT_TEXT_COLUMNS = ("case", "verdict", "main cause", "grew most")
 TEXT_COLUMNS = (*SHORT_TEXT_COLUMNS, "source", "symptom or warning", "seeds")
-"""Left-aligned; the short ones are not wrapped."""
+"""Left-aligned columns; the short ones are not wrapped."""
 RESULT_WORDS = {"fail": "FAIL", "to be determined": "measured", "slower": "SLOWER"}
 UNKNOWN = "unknown"
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Row]) -> Table:
-    """Return a table of a check: what is not of `TEXT_COLUMNS` are numbers."""
+    """Return a table of a check. Columns that are not in `TEXT_COLUMNS` hold numbers."""
     numbers = frozenset(head) - frozenset(TEXT_COLUMNS)
     return Table(tuple(head), rows, numbers=numbers, verdict="verdict", title=title)
 
@@ -160,7 +160,7 @@ def _comparison_row(one: BaselineComparison) -> Row:
 
 
 def _growth(check: CheckResult) -> Table:
-    """Seconds per cause that the traced cases grew by; causes without a change have no column."""
+    """Growth of the traced cases, seconds per cause; causes without a change have no column."""
     grown = {one.case: one.grown_s for one in check.comparisons or () if one.grown_s is not None}
     slower = {one.case for one in check.comparisons or () if one.is_slower}
     columns = [
@@ -302,7 +302,8 @@ def _source(check: CheckResult, case: str, *names: str) -> str:
 
 
 def host_losses(sample: Sample) -> dict[str, str]:
-    """Return by direction how many packets the host lost, where it lost any."""
+    """Return the number of packets that the host lost, by direction; only directions with
+    losses."""
     found = {
         name: (one["by_host"] or 0, one["sent"] or 0)
         for name, one in (sample.ledgers or {}).items()
@@ -311,8 +312,8 @@ def host_losses(sample: Sample) -> dict[str, str]:
 
 
 def notices(check: CheckResult) -> Table:
-    """Symptoms of slow transfers, what was out of calibration, and files that were not used; with
-    seeds of samples.
+    """Symptoms of slow transfers, calibration checks out of tolerance, and files that were not
+    used; each with the seeds of its samples.
     """
     seeds: dict[tuple[str, str], list[str]] = {}
     for case, samples in check.samples.items():

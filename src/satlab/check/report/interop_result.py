@@ -2,9 +2,9 @@
 """result.json of the QUIC interop runner, for its page: test cases and goodput of each client with
 each server.
 
-The page builds class names and links from names, and shows a cell with one of three results: names
-have letters, digits and hyphens alone, and what could not be measured is "unsupported" there, with
-its reason in FILE.satlab.json.
+The page builds class names and links from names, so names have only letters, digits and hyphens. A
+cell of the page has one of three results, so a case that was not measurable is "unsupported" there;
+FILE.satlab.json has the reason.
 """
 
 import contextlib
@@ -54,8 +54,8 @@ def write(checks: Sequence[CheckResult], file: Path) -> None:
 
 
 def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return result.json for checks of one suite, one per pair; a pair without a check has an empty
-    cell.
+    """Return result.json for checks of one suite, one check per pair. A pair without a check has an
+    empty cell.
     """
     cells = {tuple(map(page_name, check.input.ends)): check for check in checks}
     clients, servers = (list(dict.fromkeys(pair[side] for pair in cells)) for side in (0, 1))
@@ -94,8 +94,8 @@ def document(checks: Sequence[CheckResult]) -> dict[str, Any]:
 
 
 def extension(checks: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return each whole check.json, the cases by the abbreviations of result.json, and the cases
-    that were not measurable.
+    """Return every check.json in full, the cases by their abbreviations in result.json, and the
+    cases that were not measurable.
     """
     cases = {abbreviation(name): name for check in checks for name in check.samples}
     unmeasured = [
@@ -113,12 +113,13 @@ def extension(checks: Sequence[CheckResult]) -> dict[str, Any]:
 
 
 def page_name(name: str) -> str:
-    """Return a name as the page can use it: "ngtcp2 1.2" is ngtcp2-1-2."""
+    """Return a name in the form that the page can use: "ngtcp2 1.2" becomes ngtcp2-1-2."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") or "unnamed"
 
 
 def abbreviation(case: str) -> str:
-    """Return the interop runner's abbreviation, or one of the first letters of each word."""
+    """Return the interop runner's abbreviation or, if it has none, the first letters of the
+    words."""
     known = _ABBREVIATIONS.get(case)
     return (
         known
@@ -153,8 +154,8 @@ def _measurement(name: str, check: CheckResult) -> dict[str, Any]:
 
 
 def _link_logs(check: CheckResult, cell: Path) -> None:
-    """Link the files of each sample where the page looks for them: of a test case its first failed
-    or first sample.
+    """Link the files of each sample to the place where the page looks for them. A test case gets
+    the files of its first failed sample or, if none failed, of its first sample.
     """
     for case, samples in check.samples.items():
         raw = check.folder / "raw"

@@ -40,8 +40,8 @@ class StackMatrix:
         return [history[-1] for history in self.checks.values()]
 
     def table(self) -> Table:
-        """Return the cases by stacks, with the median in s, the verdict and the main cause of the
-        newest check each.
+        """Return the cases by stacks. Each cell has the median in s, the verdict and the main cause
+        of the stack's newest check.
         """
         head = ("case", "MB", "target s", "floor s", *self.checks)
         keys = dict.fromkeys(key for one in self._newest for key in verdicts(one))
@@ -62,7 +62,8 @@ class StackMatrix:
         )
 
     def tiles(self) -> list[Tile]:
-        """Return the targets that each stack meets, or the test cases that it passes."""
+        """Return tiles: the number of targets that each stack meets, or of test cases that it
+        passes."""
         found = []
         for stack, history in self.checks.items():
             met, judged, what = targets_met(history[-1])
@@ -75,8 +76,8 @@ class StackMatrix:
         return found
 
     def trends(self) -> list[Plot]:
-        """Plot the medians over the checks of each stack with several, for the last mark of each
-        case.
+        """Plot the medians of each stack with several checks over these checks, for the last mark
+        of each case.
         """
         stacks = {stack: history for stack, history in self.checks.items() if len(history) > 1}
         last = {case: mark for one in self._newest for case, mark in verdicts(one)}
@@ -95,7 +96,8 @@ def read(files: Iterable[Path]) -> StackMatrix:
     """Read checks of one suite.
 
     Raises:
-        ConfigError: there is none, a file is not a check.json, or they are of several suites.
+        ConfigError: there is no check, a file is not a check.json, or the checks are of several
+        suites.
     """
     documents = [check_file.read(file) for file in files]
     suites = sorted({one["suite"] for one in documents})
@@ -124,7 +126,8 @@ def verdicts(document: CheckFile) -> dict[Key, Verdict]:
 
 
 def targets_met(document: CheckFile) -> tuple[int, int, str]:
-    """Return how many a check met, of how many, and of what (see `verdict.met`)."""
+    """Return the number of targets that a check met, their total, and their name (see
+    `verdict.met`)."""
     return verdict.met(
         (one["mark_mb"], one["target_s"], one["result"]) for one in verdicts(document).values()
     )
@@ -173,7 +176,7 @@ def _floor_s(document: CheckFile, key: Key) -> float | None:
 
 
 def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[CheckFile]]) -> Plot | None:
-    """Plot one case; None if it has no two medians of a stack."""
+    """Plot one case; None if no stack has two medians."""
     lines, rows = [], []
     for style, (stack, history) in enumerate(stacks.items()):
         found = [

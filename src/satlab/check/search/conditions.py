@@ -2,8 +2,8 @@
 """The conditions of a search: a case, and the quantities of its link and payload that vary around
 it.
 
-A condition has the values that differ from the case, by the name of their quantity. It becomes a
-suite of this one case, which `satlab check --suite FILE` runs.
+A condition has the values that differ from the case, by the name of their quantity. It can be
+written as a suite of this one case, which `satlab check --suite FILE` runs.
 """
 
 import math
@@ -17,9 +17,10 @@ from satlab.check.suite import Case, Suite
 Changes = Mapping[str, float]
 """Values that differ from those of the case, by name."""
 MOST_CHANGES = 5
-"""Most values of a drawn condition."""
+"""Largest number of values in a drawn condition."""
 EXTREME_SHARE = 0.4
-"""Share of drawn values at an end of the range, for faults that need extremes of two quantities."""
+"""Share of values that are drawn at an end of the range, to find faults that need extremes of two
+quantities."""
 DIGITS = 2
 """Significant digits of a drawn value."""
 
@@ -28,7 +29,8 @@ DIGITS = 2
 class Quantity:
     """A quantity and its range.
 
-    `is_log`: drawn by its logarithm. Without the quantity `needs` it has no effect.
+    `is_log`: the logarithm is drawn uniformly. `needs`: another quantity, without which this one
+    has no effect.
     """
 
     name: str
@@ -60,14 +62,14 @@ QUANTITIES = (
     Quantity("outage_s", 0.5, 20),
     Quantity("outage_at_s", 0.5, 20, needs="outage_s"),
 )
-"""The quantities that vary. The queue is in BDP of each direction. Loss and the mean length of its
-bursts are of both directions, as are jitter (uniform, without reordering) and the outage, which
-starts at `outage_at_s` of the transfer.
+"""The quantities that vary. The queue is in BDP of each direction. Loss, the mean length of its
+bursts, jitter (uniform, without reordering) and the outage apply to both directions. The outage
+starts `outage_at_s` after the start of the transfer.
 """
 
 
 def rounded(value: float, digits: int) -> float:
-    """Return a value with so many significant digits."""
+    """Return a value rounded to DIGITS significant digits."""
     return float(f"{value:.{digits}g}")
 
 
@@ -89,7 +91,8 @@ class Space:
     def base(self) -> dict[str, float]:
         """The values of the case.
 
-        Its payload is the largest mark that is not too large. No loss: the case's own.
+        The payload is the largest mark up to `largest_mb`. Loss is left out: the case's own loss
+        applies.
         """
         marks = [mark for mark in self.suite.marks_mb if mark <= self.largest_mb]
         return {
@@ -106,9 +109,8 @@ class Space:
         }
 
     def draw(self, seed: int, number: int) -> dict[str, float]:
-        """Return the condition of a trial, by seed and number alone.
-
-        That of number 0 is the case itself.
+        """Return the condition of a trial; it depends only on seed and number. Trial 0 is the case
+        itself.
         """
         if number == 0:
             return {}
@@ -145,7 +147,7 @@ class Space:
         target_s: float | None = None,
         name: str = "search",
     ) -> Suite:
-        """Return a condition as a suite of one case, which is taken once with this seed."""
+        """Return a condition as a suite of one case with one sample of this seed."""
         values = self.base | dict(changes)
         case = self.case.model_dump(exclude_defaults=True) | self._fields(values, changes)
         case |= {"id": self.case.id, "timeout_s": timeout_s, "targets_s": [target_s]}
@@ -178,11 +180,9 @@ class Space:
 
 
 def loss(ratio: float, burst_packets: float) -> dict[str, Any]:
-    """Return the loss process of a ratio and a mean length of its bursts: with more than 1, two
-    states (Gilbert 1960).
-
-    Everything is lost in the bad state, whose length is geometric; its share of the packets is the
-    ratio.
+    """Return the loss process for a ratio and a mean length of bursts. Bursts longer than 1 use two
+    states (Gilbert 1960): the bad state loses every packet, has a geometric length, and covers a
+    share of the packets equal to the ratio.
     """
     if burst_packets <= 1:
         return {"unit": "packet", "ratio": ratio}

@@ -3,8 +3,8 @@
 
 No clock, file or process.
 
-Trials are judged in the order of their numbers. So the same seed finds the same faults, and more of
-them in more time.
+Trials are judged in the order of their numbers. So the same seed finds the same faults; a longer
+search finds further ones.
 """
 
 import itertools
@@ -27,7 +27,8 @@ POLL_S = 0.1
 class Evaluation:
     """A condition's transfer: the fault, or None.
 
-    `is_judged`: the reference could carry it. Other fields: Finding.
+    `is_judged`: the reference completed the transfer without the same fault. For other fields see
+    Finding.
     """
 
     kind: Kind | None
@@ -51,7 +52,7 @@ class Search:
 
     `save` is called when the record has changed.
 
-    `at_once`: trials that are evaluated at the same time.
+    `at_once`: number of trials that are evaluated at the same time.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Search:
         return self._pool.submit(self._evaluate, changes, seed)
 
     def _end(self, future: Future[Evaluation]) -> Evaluation:
-        """Wait for an evaluation. One that failed because the search ends is not a failure."""
+        """Wait for an evaluation. An error because the search ends is not raised."""
         while True:
             if not self._may_continue():
                 raise _HaltedError
@@ -115,7 +116,7 @@ class Search:
             return found
 
     def _has(self, kind: Kind, changes: Changes, seed: int) -> Evaluation | None:
-        """Evaluate a condition; None if it does not have the fault."""
+        """Evaluate a condition; None if the condition does not have the fault."""
         found = self._end(self._begin(changes, seed))
         return found if found.kind == kind else None
 
@@ -139,7 +140,8 @@ class Search:
             self._simplify(finding)
 
     def _known(self, kind: Kind, changes: Changes, seed: int) -> Finding | None:
-        """Return the earlier finding that causes a fault: without its values the fault vanishes."""
+        """Return the earlier finding that explains a fault: the fault vanishes without that
+        finding's values."""
         for finding in self._record.findings:
             if finding.kind != kind or not finding.changes.keys() <= changes.keys():
                 continue

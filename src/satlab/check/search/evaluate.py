@@ -30,9 +30,8 @@ REFERENCE_FACTOR = 20
 
 @dataclass(frozen=True)
 class Evaluator:
-    """`reference` None: arithmetic.
-
-    Files are in folders below `work`, removed after each evaluation.
+    """`reference` None: arithmetic. Files are in folders below `work`, which are removed after each
+    evaluation.
     """
 
     space: Space
@@ -42,7 +41,7 @@ class Evaluator:
     work: Path
 
     def __call__(self, changes: Changes, seed: int) -> Evaluation:
-        """Return what is wrong with a condition. Raises as VirtualClock.sample."""
+        """Return the evaluation of a condition, with its fault. Raises as VirtualClock.sample."""
         folder = Path(tempfile.mkdtemp(dir=self.work))
         try:
             return self._evaluate(changes, seed, folder)
@@ -59,7 +58,7 @@ class Evaluator:
                 raise
             return Evaluation(
                 None, is_judged=False
-            )  # no such link, such as a queue that holds no packet
+            )  # such a link is impossible: for example, its queue holds no packet
         values = self.space.base | dict(changes)
         rate_mbps = link.forward_mbps if case.direction == "download" else link.return_mbps
         allowed_s = judge.allowed_wait_s(values, rate_mbps, self.limits)
@@ -80,8 +79,8 @@ class Evaluator:
         return Evaluation(kind, True, found.reason, found.time_s, reference_s, found.wait_s)
 
     def suite_of(self, finding: Finding, name: str) -> Suite:
-        """Return a finding as a suite: one sample with its seed, which misses its target while the
-        fault persists.
+        """Return a finding as a suite: one sample with the finding's seed. It misses its target as
+        long as the fault persists.
         """
         plain = self.space.suite_of(finding.changes, seed=finding.seed, timeout_s=LONGEST_S)
         folder = Path(tempfile.mkdtemp(dir=self.work))
@@ -132,8 +131,8 @@ def limit_of(reference_s: float, allowed_wait_s: float, limits: Limits) -> float
 def target_of(finding: Finding, allowed_wait_s: float, limits: Limits) -> float:
     """Return the target that a finding's case misses as long as the fault persists, s.
 
-    A transfer that dies misses any target. The target of one that stalls is its time without the
-    excess of its wait.
+    A transfer that dies misses any target. The target of a stalled transfer is its time minus the
+    excess of its longest wait.
     """
     if finding.kind == "stalls" and finding.time_s is not None and finding.wait_s is not None:
         return round(finding.time_s - (finding.wait_s - allowed_wait_s), 3)

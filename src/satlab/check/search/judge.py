@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Findings: transfers that die, stall, or are slow for their link.
 
-Slow is judged by a reference over the same link: another stack, or arithmetic. If the other stack
-has the same fault, the link is the cause, and nothing is found.
+A transfer is slow in comparison with a reference over the same link: another stack, or arithmetic.
+If the other stack has the same fault, the link is its cause and there is no finding.
 """
 
 import math
@@ -17,7 +17,7 @@ INITIAL_WINDOW_BYTES = 14_720
 """RFC 9002, section 7.2: min(10 x 1472, max(2 x 1472, 14,720))."""
 BACKOFF = 2.0
 """A sender that probes with doubled intervals (RFC 9002, section 6.2) notices the end of an outage
-after at most its length again.
+at the latest after another time of the same length.
 """
 LOAD_SLACK_S = 0.2
 """Allowance for the interval of samples (50 ms) and for acknowledgement delays, s."""
@@ -36,8 +36,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Observed:
-    """A transfer: `time_s` until its last byte, None: it did not arrive. `wait_s`: longest time
-    without progress.
+    """A transfer: `time_s` until its last byte (None: the byte did not arrive), and `wait_s`, the
+    longest time without progress.
     """
 
     status: Status
@@ -49,8 +49,8 @@ class Observed:
 def fault(
     found: Observed, reference_s: float | None, allowed_wait_s: float, limits: Limits
 ) -> Kind | None:
-    """Return what is wrong with a transfer, the worst first; None: nothing. `reference_s` None: no
-    time to compare.
+    """Return the worst fault of a transfer; None if it has none. `reference_s` None: there is no
+    time to compare with.
     """
     if found.status == "failed":
         return "dies"
@@ -66,10 +66,8 @@ def fault(
 def longest_wait_s(
     samples: Sequence[Mapping[str, Any]], start_s: float, end_s: float
 ) -> float | None:
-    """Return the longest time within a transfer in which no payload arrived; None without samples
-    of its state.
-
-    `samples` are those of satvirtual's outcome; the wait for the first byte counts.
+    """Return the longest time within a transfer in which no payload arrived, s; None without
+    samples. `samples` come from satvirtual's outcome. The wait for the first byte counts.
     """
     own = [one for one in samples if one["t_s"] >= start_s]
     if not own:
@@ -83,7 +81,8 @@ def longest_wait_s(
 
 
 def loaded_rtt_s(values: Mapping[str, float], rate_mbps: float) -> float:
-    """Return the round-trip time of a condition with a full queue, s: at most all payload waits."""
+    """Return the round-trip time of a condition with a full queue, s. The queue holds at most the
+    whole payload."""
     rtt_s = values["rtt_ms"] / 1e3
     payload_s = values["payload_mb"] * 8 / rate_mbps
     return (
@@ -95,8 +94,8 @@ def loaded_rtt_s(values: Mapping[str, float], rate_mbps: float) -> float:
 
 
 def allowed_wait_s(values: Mapping[str, float], rate_mbps: float, limits: Limits) -> float:
-    """Return the longest wait, s, that does not count as a stall: round trips under load, and an
-    outage.
+    """Return the longest wait that does not count as a stall, s: some round trips under load, and
+    an outage.
     """
     return limits.stall_rtts * loaded_rtt_s(values, rate_mbps) + BACKOFF * values["outage_s"]
 
@@ -105,8 +104,8 @@ def arithmetic_s(floor_s: float, values: Mapping[str, float], rate_mbps: float) 
     """Return the time of a sender that doubles its initial window each round trip until it fills
     the link, s.
 
-    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses do not
-    count, as their cost depends on the congestion controller.
+    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses are
+    ignored, because their cost depends on the congestion controller.
     """
     rtt_s = values["rtt_ms"] / 1e3
     filled = min(values["payload_mb"] * 1e6, rate_mbps * 1e6 / 8 * rtt_s)

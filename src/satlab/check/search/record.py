@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""search.json (satlab/search/1): what a search looks for, how far it is, and what it found."""
+"""search.json (satlab/search/1): the inputs, progress and findings of a search."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,7 +23,7 @@ class _Model(BaseModel):
 
 
 class Input(_Model):
-    """What a search's result depends on. `base`: the values of the case by quantity.
+    """The inputs on which a search's result depends. `base`: the values of the case by quantity.
 
     `share`, `stall_rtts`: judge.Limits. `environment`: variables of the programs, by side.
     """
@@ -46,10 +46,11 @@ class Finding(_Model):
 
     `changes` are the values that differ from the case's.
 
-    `trial` found it with `seed`, and `seen` trials in all. `is_shrunk`: no value can be reset
-    alone. Of this condition's transfer: `reason` if it failed; `time_s` until its last byte, null:
-    never; `reference_s`; `wait_s`, the longest time without progress, null: unknown. `repeats` of
-    `repeats_of` other seeds have the fault as well. `suite`: the file that `satlab check --suite
+    `trial` found the fault with `seed`; `seen` trials found it in all. `is_shrunk`: no single value
+    can be reset without losing the fault. Fields of this condition's transfer: `reason` if it
+    failed; `time_s` until its last byte (null: never); `reference_s`, the reference's time;
+    `wait_s`, the longest time without progress (null: unknown). `repeats` of `repeats_of` other
+    seeds have the fault as well. `suite`: the file that `satlab check --suite
     FILE` runs.
     """
 
@@ -71,11 +72,9 @@ class Finding(_Model):
 class SearchRecord(_Model):
     """search.json of satlab check --search.
 
-    `trials` are done; of them `not_judged` had a link on which the reference had the same fault or
-    did not end.
-
-    `evaluations` counts every transfer under test, also those of shrinking. `real_s`: duration, of
-    all resumed parts.
+    `trials`: number of trials done. `not_judged`: number of these on whose link the reference had
+    the same fault or did not end. `evaluations`: number of transfers under test, including
+    shrinking. `real_s`: duration of all resumed parts together.
     """
 
     schema_: Literal["satlab/search/1"] = Field(default="satlab/search/1", alias="schema")
@@ -96,7 +95,7 @@ def load(folder: Path, expected: Input) -> SearchRecord:
     """Read the search of a folder, to continue it.
 
     Raises:
-        ConfigError: there is none, or it looked for something else.
+        ConfigError: there is no search, or it had other inputs.
     """
     file = folder / FILE
     try:

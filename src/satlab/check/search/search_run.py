@@ -37,10 +37,9 @@ VERBS: Mapping[Kind, str] = {"dies": "dies", "stalls": "stalls", "slow": "is slo
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """A search around the only case of `check`; none: DEFAULT_CASE. `wall_s`: its duration.
-
-    It ends earlier after `most_findings`, if set. `reference` None: quinn with its defaults, if
-    programs or options are under test, otherwise arithmetic.
+    """A search around the only case of `check`, or around DEFAULT_CASE if it names none. `wall_s`:
+    duration, s. The search ends earlier after `most_findings`, if set. `reference` None: quinn with
+    its defaults if programs or options are under test, otherwise arithmetic.
     """
 
     check: CheckRequest

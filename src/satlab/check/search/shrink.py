@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A condition with a fault becomes the simplest one near it that has the same fault."""
+"""Shrink a condition with a fault to the simplest condition near it that has the same fault."""
 
 from collections.abc import Callable
 
@@ -14,8 +14,8 @@ def shrink(space: Space, changes: Changes, holds: Holds, keep: KeepStep) -> dict
     """Return the simplest condition: each value is reset to the case's, or else rounded, while the
     fault persists.
 
-    `keep` gets each simpler condition, so that shrinking can continue after an interruption. No
-    value of the result can be reset alone.
+    `keep` is called with each simpler condition, so that shrinking can continue after an
+    interruption. In the result no single value can be reset without losing the fault.
     """
     found = space.effective(changes)
     is_simpler = True

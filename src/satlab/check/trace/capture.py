@@ -23,8 +23,8 @@ from satlab.lab import netns
 from satlab.lab.lab import Lab
 
 SNAP_BYTES = 80
-"""Bytes kept of a packet: IP and UDP headers and the start of a QUIC packet, or IP and TCP headers
-with options.
+"""Number of bytes that are kept of a packet: IP and UDP headers and the start of a QUIC packet, or
+IP and TCP headers with options.
 """
 BLOCK_BYTES, BLOCKS = 1 << 20, 32
 RETIRE_MS = 50
@@ -42,7 +42,7 @@ TP_STATUS_USER = 1
 """<linux/if_packet.h>, <asm-generic/socket.h>."""
 ETHERNET_BYTES = 14
 ARPHRD_NONE = 65534
-"""<linux/if_arp.h>: of a TUN device, whose packets have no header of a link."""
+"""<linux/if_arp.h>: the type of a TUN device, whose packets have no link header."""
 _VNET = struct.Struct("=BBHHHH")
 """struct virtio_net_hdr of <linux/virtio_net.h>: flags, kind, length of headers, size of a segment,
 checksum.
@@ -54,7 +54,8 @@ _BLOCK, _PACKET = struct.Struct("=IIIIII"), struct.Struct("=IIIIIIHH")
 
 
 class Capture:
-    """Packets of an interface; `missed`, after the end: how many the ring had no room for."""
+    """Packets of an interface. `missed` is set at the end: the number of packets for which the ring
+    had no room."""
 
     def __init__(self, up: Lab, node: str, interface: str) -> None:
         self._socket: socket.socket = netns.inside(up.lab_id, node, _open, interface)
@@ -82,7 +83,7 @@ class Capture:
                 pcap.write(file, self.packets())
 
     def packets(self) -> Iterator[Packet]:
-        """Yield what was captured, after the end."""
+        """Yield the captured packets; only after the end."""
         return (packet for block in self._blocks for packet in packets_of(block))
 
     def _copy(self) -> None:
@@ -103,8 +104,8 @@ class Capture:
 
 
 def _filter(link_bytes: int) -> bytes:
-    """Return the program, in classic BPF, that says how many bytes of a packet are kept,
-    `link_bytes` before its IP.
+    """Return the classic BPF program that returns how many bytes of a packet are kept. `link_bytes`
+    precede the IP header.
     """
     words = (
         (0x30, 0, 0, link_bytes + 9),  # A = protocol
@@ -134,14 +135,14 @@ def _open(interface: str) -> socket.socket:
     frames = BLOCK_BYTES * BLOCKS // LONG_SNAP_BYTES
     request = struct.pack("=IIIIIII", BLOCK_BYTES, BLOCKS, LONG_SNAP_BYTES, frames, RETIRE_MS, 0, 0)
     ring.setsockopt(SOL_PACKET, PACKET_RX_RING, request)
-    ring.bind((interface, ETH_P_ALL))  # a single protocol would capture arriving packets alone
+    ring.bind((interface, ETH_P_ALL))  # one protocol alone: only arriving packets
     return ring
 
 
 def packets_of(block: bytes) -> Iterator[Packet]:
     """Parse a block of the ring.
 
-    A packet that the kernel has merged, or did not split yet, is split here.
+    Packets that the kernel has merged, or not yet split, are split here.
     """
     _, _, _, count, offset, _ = _BLOCK.unpack_from(block)
     for _ in range(count):
@@ -156,8 +157,8 @@ def packets_of(block: bytes) -> Iterator[Packet]:
 
 
 def _segments(packet: Packet, size: int) -> Iterator[Packet]:
-    """Yield the packets of an aggregate: `size` bytes of payload in each, less in the last, as far
-    as captured.
+    """Yield the packets of an aggregate, as far as captured: each has `size` bytes of payload, the
+    last one fewer.
     """
     head = packet.head
     ip_bytes = 4 * (head[0] & 0xF) if head else 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Careful Resume (RFC 9959) did in a transfer, in one form whoever reports it.
+"""The phases of Careful Resume (RFC 9959) in a transfer, in one form for all sources.
 
-satvirtual and satperf report it themselves (`careful_resume` in their schemas). Of any other sender
-it is read from the event `recovery:careful_resume_phase_updated` of its qlog
+satvirtual and satperf report the phases themselves (`careful_resume` in their schemas). For any
+other sender they are read from the event `recovery:careful_resume_phase_updated` of its qlog
 (draft-ietf-tsvwg-careful-resume-qlog-02).
 """
 
@@ -16,7 +16,8 @@ from satlab.check.trace.qlog import Event, number
 
 EVENT = "careful_resume_phase_updated"
 MAX_PHASES = 64
-"""Of one connection; more changes are ignored. RFC 9959 has at most five."""
+"""Largest number of phase changes of one connection; further changes are ignored. RFC 9959 has at
+most five."""
 TRIGGERS = (
     "cwnd_limited",
     "rtt_not_validated",
@@ -50,7 +51,7 @@ class Phase(TypedDict):
 
 @with_config(ConfigDict(extra="forbid"))
 class Resumed(TypedDict):
-    """What Careful Resume (RFC 9959) did at the sender."""
+    """The report of Careful Resume (RFC 9959) at the sender."""
 
     jump_bytes: Annotated[
         int | None,
@@ -67,9 +68,8 @@ PHASES = get_args(Phase.__annotations__["phase"])
 
 
 def of_events(events: Sequence[Event], later_s: float) -> Resumed | None:
-    """Return what the events of a qlog say;
-
-    None without any. Its clock is `later_s` behind the client's.
+    """Return the report from the events of a qlog; None without such events. The qlog's clock is
+    `later_s` behind the client's.
 
     Events with an unknown phase are ignored: the file is untrusted.
     """
@@ -100,7 +100,7 @@ def _phase(event: Event, later_s: float) -> Phase:
 
 
 def symptoms(resumed: Resumed | None) -> tuple[str, ...]:
-    """Return in words what it did; nothing if it was off, or nothing was known of the path."""
+    """Return its effects in words; empty if it was off, or knew nothing of the path."""
     if resumed is None or not resumed["phases"]:
         return ()
     phases = [one.get("phase") for one in resumed["phases"]]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Evidence in the packets that a test case did what its name says; without it a status of 0 is not
-believed.
+"""Evidence in the packets that a test case did what its name says. Without evidence an exit status
+of 0 does not count.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,14 @@ from satlab.common import plain_files
 
 KEY_LOG = "logs/keys.log"
 MAX_KEY_LOG_BYTES = 1 << 20
-"""More is not read."""
+"""Largest amount that is read, bytes."""
 TAG_BYTES = 16
-"""Of each protected packet (RFC 9001, section 5.3)."""
+"""Tag of each protected packet, bytes (RFC 9001, section 5.3)."""
 
 
 def fault(case: Case, wire: CapturedTransfer) -> str:
-    """Return what a case requires and the packets do not show; empty if nothing."""
+    """Return the first requirement of a case that the packets do not show; empty if they show
+    all."""
     if case.resumed or case.early_data:
         found = quic_handshake.handshakes(wire.heads)
         if not found or not found[-1].is_resumed:
@@ -30,8 +31,8 @@ def fault(case: Case, wire: CapturedTransfer) -> str:
 
 
 def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
-    """Judge as the QUIC interop runner does: 0-RTT packets, and in 1-RTT ones less than half of the
-    requested names.
+    """Judge as the QUIC interop runner does: there must be 0-RTT packets, and the 1-RTT packets
+    must hold less than half of the requested names.
     """
     if not wire.count("0-rtt", from_server=False):
         return "no 0-RTT packet was sent"
@@ -50,9 +51,8 @@ def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
 
 
 def key_phases(wire: CapturedTransfer, folders: Sequence[Path]) -> dict[str, set[int]] | None:
-    """Return the key phases seen of each side by the first key log that fits; None if none does.
-
-    `folders` are those of the programs, one of which may still run.
+    """Return the key phases seen of each side, by the first key log that fits; None if none fits.
+    `folders` are the programs' folders; one program may still run.
     """
     for folder in folders:
         text = plain_files.start_of(folder, KEY_LOG, MAX_KEY_LOG_BYTES)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the packets of a direction went: sent, dropped by a queue, lost by the link, lost by the
-host, received.
+"""Packet accounts of a direction: sent, dropped by a queue, lost by the link, lost by the host,
+received.
 
-Sent and arrived are counted at the interfaces of both endpoints, entered and left by satlink's two
-links of a direction (between them are interfaces of the host), buffer errors by the receiver's UDP
-sockets. What is not in one account is in another: sent = lost_before_link + dropped + lost +
+The interfaces of both endpoints count sent and arrived packets. satlink's two links of a direction
+(with interfaces of the host between them) count packets that enter and leave. The receiver's UDP
+sockets count buffer errors. Each packet is in exactly one account: sent = lost_before_link +
+dropped + lost +
 lost_between_links + unaccounted + lost_after_link + buffer_errors + received.
 """
 
@@ -23,7 +24,7 @@ WAYS = {"forward": ("terrestrial_down", "forward"), "return": ("return", "terres
 class Ledger:
     """Packets of one direction.
 
-    `reported` lost: by the payload's sender, which may be wrong; None: unknown.
+    `reported`: lost packets as reported by the payload's sender, which may be wrong; None: unknown.
     """
 
     sent: int
@@ -42,7 +43,7 @@ class Ledger:
 
     @property
     def unaccounted(self) -> int:
-        """What satlink took in and neither dropped, lost nor released."""
+        """Packets that entered satlink and were neither dropped, lost nor released."""
         return self.entered - self.dropped - self.lost - self.lost_between_links - self.left
 
     @property
@@ -51,7 +52,7 @@ class Ledger:
 
     @property
     def by_host(self) -> int:
-        """Packets that the host lost, wherever it did."""
+        """Packets that the host lost, at any place."""
         return (
             self.lost_before_link
             + self.lost_between_links
@@ -67,7 +68,8 @@ class Ledger:
 
     @property
     def closes(self) -> bool:
-        """Whether no packet is unaccounted for, and none appeared from nowhere."""
+        """Whether the accounts add up: no packet is unaccounted for, and none is counted that was
+        not sent."""
         host = (self.lost_before_link, self.lost_between_links, self.lost_after_link)
         return self.unaccounted == 0 and min(host) >= 0
 

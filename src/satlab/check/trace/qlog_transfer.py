@@ -29,7 +29,8 @@ MAX_POINTS = 100_000
 ARRIVAL_INTERVAL_S = 0.01
 """Shortest time between two entries of `arrivals`, s."""
 MAX_GAPS = 10_000
-"""Most gaps in the received ranges of a stream. A transfer has a few after a burst of losses."""
+"""Largest number of gaps in the received ranges of a stream. A transfer has a few after a burst of
+losses."""
 MAX_STREAMS = 10_000
 """Further streams are ignored; a transfer has a few."""
 CLIENT_QLOG = "qlog of the client"
@@ -45,11 +46,12 @@ def add(
     wire: CapturedTransfer,
     one_way_s: float,
 ) -> Sample:
-    """Add the figures of qlog files to the sample of a download of `size` bytes; a figure that it
-    has is kept.
+    """Add the figures of qlog files to the sample of a download of `size` bytes; the sample's own
+    figures stay.
 
-    `folders` are those of the qlog files, by side; without any the sample is returned unchanged. Of
-    several connections the files are of the last one. The server's states are written to FILE in
+    `folders` hold the qlog files, by side; without any, the sample is returned unchanged. After
+    several connections the newest file, of the last one, is read. The server's states are written
+    to FILE in
     `folder`. `one_way_s` is the delay of the idle link from the client to the server.
     """
     if not folders:
@@ -97,7 +99,8 @@ def _open(
     """Read the newest qlog file of a folder.
 
     Raises:
-        QlogError: there is none, it cannot be used, or it is not of the captured transfer.
+        QlogError: there is no file, it cannot be used, or it does not belong to the captured
+        transfer.
     """
     file = qlog.newest(folder)
     if file is None:
@@ -114,8 +117,8 @@ def _open(
 
 
 def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: float) -> Sample:
-    """Return the sample with the completion by the client's qlog, if that has every byte of the
-    payload.
+    """Return the sample with the completion time of the client's qlog, if the qlog has every byte
+    of the payload.
     """
     sent_s, complete_s = transfer.first_sent_s, transfer.last_new_received_s
     if (
@@ -132,12 +135,11 @@ def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: flo
 
 
 def _later_s(transfer: "QlogTransfer", wire: CapturedTransfer, one_way_s: float) -> float | None:
-    """Return by how much the client's clock is ahead of the server's;
+    """Return by how much the client's clock is ahead of the server's, s; None if the server
+    received no packet.
 
-    None if that received no packet.
-
-    The server's clock is set so that no packet of the client arrives before it was sent and had
-    crossed the link: neither the first one nor the first one with a short header.
+    The offset is chosen so that neither the client's first packet nor its first packet with a short
+    header arrives before it was sent and had crossed the link.
     """
     handshake_s = wire.handshake_s if len(wire.server_ids) < 2 else None  # of the first connection
     pairs = [
@@ -167,11 +169,11 @@ def _write_states(
     later_s: float | None,
     end_s: float | None,
 ) -> Figures:
-    """Write the states to FILE, by the client's clock, which starts with its first packet; none if
-    they are unknown.
+    """Write the states to FILE, by the client's clock, which starts with its first packet. Writes
+    nothing if the states are unknown.
 
-    They end with the last payload byte (`end_s`), or with the last packet if that never arrived:
-    satperf's endpoints exchange results after the payload.
+    The states end with the last payload byte (`end_s`), or with the last packet if that byte never
+    arrived: satperf's endpoints exchange results after the payload.
     """
     requested_s = transfer.first_stream_received_s or transfer.first_short_received_s
     last_s = max((one.t_s for one in wire.arrivals), default=0.0) if end_s is None else end_s
@@ -240,7 +242,7 @@ class QlogTransfer:
 
     @property
     def reported_lost_packets(self) -> int | None:
-        """None if the file has retransmissions and no losses: quiche does not log losses."""
+        """None if the file has retransmissions but no losses: quiche does not log losses."""
         return None if self.retransmitted_bytes and not self.lost_packets else self.lost_packets
 
     @property
@@ -249,7 +251,7 @@ class QlogTransfer:
 
 
 def read(log: QlogFile, size: int) -> QlogTransfer:
-    """Read all events of a file; a sender that has sent `size` bytes of streams has no more data.
+    """Read all events of a file. A sender that has sent `size` bytes of streams has no more data.
 
     Raises:
         QlogError: the file is broken or too large.
@@ -449,9 +451,10 @@ class _Reader:
 
 
 def _add_range(ranges: list[tuple[float, float]], begin: float, end: float) -> float:
-    """Add a range to ascending ones, joined where they touch; return how much of it was new.
+    """Add a range to ascending ranges and join those that touch; return how many of its bytes were
+    new.
 
-    Of more than MAX_GAPS ranges the first is forgotten.
+    Keeps at most MAX_GAPS ranges; beyond that the lowest is dropped.
     """
     first, last = (
         bisect_left(ranges, begin, key=itemgetter(1)),
@@ -472,8 +475,8 @@ def _frames(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stream(frame: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Return id, offset and length of a stream frame by any of the names in use; 0 for what is
-    missing.
+    """Return id, offset and length of a stream frame, whichever field names the writer uses; a
+    missing field is 0.
     """
     stream = number(frame, "stream_id")
     length = number(frame, "length")

@@ -238,7 +238,7 @@ class Queue:
         ]
 
     def recover(self) -> None:
-        """RunNote the instances that ran under the last server as ended.
+        """Mark the instances that ran under the last server as ended.
 
         The helper has removed their labs.
         """
