@@ -135,9 +135,7 @@ def _open(interface: str) -> socket.socket:
     frames = BLOCK_BYTES * BLOCKS // LONG_SNAP_BYTES
     request = struct.pack("=IIIIIII", BLOCK_BYTES, BLOCKS, LONG_SNAP_BYTES, frames, RETIRE_MS, 0, 0)
     ring.setsockopt(SOL_PACKET, PACKET_RX_RING, request)
-    ring.bind(
-        (interface, ETH_P_ALL)
-    )  # one protocol alone: only arriving packets
+    ring.bind((interface, ETH_P_ALL))  # one protocol alone: only arriving packets
     return ring
 
 
