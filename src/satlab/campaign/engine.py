@@ -127,9 +127,7 @@ class Engine:
         """
         self._unlock(digest, log)
         left, before, status = self.folder.left(self.plan), len(self.plan.tasks) + 1, 0
-        if (
-            self.options.wait_quiet_s and self._labs() > 1
-        ):  # several labs make the host busy
+        if self.options.wait_quiet_s and self._labs() > 1:  # several labs make the host busy
             quiet_host.wait_until_quiet(self.options.wait_quiet_s, log, stop)
         while left and len(left) < before and not stop.is_set():
             before = len(left)
