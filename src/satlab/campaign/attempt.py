@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One attempt at a task on this host: runs the command of its request in a folder, with a deadline."""
+"""One attempt at a task on this host: runs the command of its request in a folder."""
 
 import contextlib
 import json

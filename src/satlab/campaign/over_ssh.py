@@ -42,7 +42,7 @@ RESULT_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class OverSsh:
-    """Runs each attempt on a host with a free slot; hosts that have not tried the task come first."""
+    """Runs each attempt on a host with a free slot; hosts new to the task come first."""
 
     hosts: HostsFile
     folder: CampaignFolder

@@ -67,7 +67,7 @@ def lines(text: str) -> str:
 
 
 def html(value: object) -> object:
-    """Return text for a template, as jinja's `finalize`: its autoescape leaves control characters."""
+    """Return text for a template, as jinja's `finalize`: autoescape leaves control characters."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return visible(str(value), keep="\n\t", most=None) if is_text else value
 

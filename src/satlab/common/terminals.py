@@ -65,7 +65,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class ProfileTerminal:
-    """A further terminal of a profile: its id, and the id of its gateway (None: the ST's gateway)."""
+    """A further terminal of a profile: its id, and its gateway's id (None: the ST's gateway)."""
 
     id: int
     gateway: int | None = None

@@ -163,7 +163,7 @@ class CommandLinePair(LabPair):
 
 
 def compare(out: Path, served: Iterable[Path]) -> str:
-    """Return the first fault of a client's files: they must be exactly the served files, unchanged."""
+    """Return the first fault of a client's files: they must equal the served files."""
     expected = {file.name: file for file in served}
     try:
         received = plain_files.modes(out)

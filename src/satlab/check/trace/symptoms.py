@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Symptoms of a slow download, from its packets and its programs' CPU times, without qlog and keys."""
+"""Symptoms of a slow download, from packets and CPU times, without qlog and keys."""
 
 import math
 from bisect import bisect_left
