@@ -115,7 +115,8 @@ class Engine:
 
     def _why(self, task: Task) -> str:
         """Return why a task is not done: the fault of its last attempt or, without one, Snakemake's
-        message."""
+        message.
+        """
         if attempts := self.folder.attempts(task):
             return f"{task.id}: {attempts[-1].reason}"
         lines = (processes.log_tail(self.folder.log) or "").strip().splitlines()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The properties of a host on which its figures depend, and the results of `satlab bench host`
-there."""
+there.
+"""
 
 import hashlib
 import json
@@ -27,7 +28,8 @@ def stamp() -> tuple[str, dict[str, Any]]:
 
 def known(digest: str) -> Mapping[str, Any] | None:
     """Return the results of `satlab bench host` for this stamp; None if there are none, or they are
-    for another stamp."""
+    for another stamp.
+    """
     try:
         found = json.loads(file().read_text(encoding="utf-8"))
     except (OSError, ValueError):

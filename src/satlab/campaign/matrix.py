@@ -76,7 +76,8 @@ class Matrix:
 
     def _cell(self, factors: Mapping[tuple[str, str], Value]) -> CellDraft | None:
         """Return a cell; None if it has a fault. All factors are checked, so one fault does not
-        hide another."""
+        hide another.
+        """
         given = {
             OPTIONS[name]: self._option(name, v)
             for (kind, name), v in factors.items()

@@ -29,7 +29,8 @@ NODE = "SLURMD_NODENAME"
 
 class Host(Strict):
     """A host, and the properties on which its figures depend. `stamp` is equal for equal properties
-    and versions."""
+    and versions.
+    """
 
     name: str
     stamp: str
@@ -104,7 +105,8 @@ def status_of(rule: Rule, exit_status: int, output: Path) -> Status:
 
 def is_off(rule: Rule, exit_status: int, output: Path) -> bool:
     """Return whether an attempt was out of calibration. Failed flows do not show it in their exit
-    status."""
+    status.
+    """
     if rule != "flows" or exit_status != ExitStatus.FAILED:
         return exit_status == ExitStatus.UNCALIBRATED
     try:

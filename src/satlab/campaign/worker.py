@@ -96,7 +96,8 @@ class Worker:
 
     def _is_final(self, task: Task, ended: list[Attempt]) -> bool:
         """Return whether the last attempt counts: it measured in calibration, or there are no
-        repetitions left."""
+        repetitions left.
+        """
         if not ended or ended[-1].exit_status == ExitStatus.HOST:
             return False
         off = [
@@ -119,7 +120,8 @@ class Worker:
         self, plan: Plan, task: Task, number: int, lock: int, stop: threading.Event
     ) -> Attempt | None:
         """Run the command; None if `stop` was set first, and then nothing is left of the
-        attempt."""
+        attempt.
+        """
         place = self.folder.of(task) / f"attempt-{number}"
         place.mkdir()
         try:

@@ -164,7 +164,8 @@ def calibrated(samples: Sequence[Sample], *, is_test: bool = False) -> list[Samp
 
 def counted_of(samples: Sequence[Sample], *, is_test: bool = False) -> Sequence[Sample]:
     """Return the calibrated samples. If there is none, return all samples, which are then shown but
-    not judged."""
+    not judged.
+    """
     return calibrated(samples, is_test=is_test) or samples
 
 

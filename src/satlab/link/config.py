@@ -126,7 +126,8 @@ class GilbertElliott(_Loss):
 
 class Bursts(_Loss):
     """Every packet is lost for `duration_ms` of each `period_ms`, for the first time at
-    `first_ms`."""
+    `first_ms`.
+    """
 
     model: Literal["bursts"] = "bursts"
     period_ms: Annotated[Milliseconds, Field(gt=0)]
@@ -507,7 +508,8 @@ def _further(
 
 def _probes(topology: Topology, lab_id: str, request: LinkRequest) -> Probes | None:
     """Return the collector of probes; the nodes on the emulation network run OpenSAND's
-    entities."""
+    entities.
+    """
     if request.probes is None:
         return None
     emulation = {

@@ -15,7 +15,8 @@ from satlab.common.exposition import family
 
 TAIL_BYTES = (1 << 17, 1 << 20, 1 << 24)
 """Sizes of the pieces that are read from the file's end, one after the other, until one holds a
-sample, bytes."""
+sample, bytes.
+"""
 HELP = {
     "queue_bytes": "IP bytes waiting at the end of the interval",
     "queue_packets": "IP packets waiting at the end of the interval",

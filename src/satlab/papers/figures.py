@@ -137,7 +137,8 @@ def _late(outcome: Outcome) -> Sequence[Mapping[str, Any]]:
 
 def _time_to_share(outcome: Outcome) -> float | None:
     """Return the mean time to 80 % of the fair share, s; for a flow that never reaches it, its
-    whole life counts."""
+    whole life counts.
+    """
     times = [
         (
             flow["time_to_80_percent_s"]

@@ -323,7 +323,8 @@ class Paper(Strict):
 
     def estimate_s(self, cell: Cell) -> float:
         """Return the estimated duration of a run of a cell on this clock, including a lab if it has
-        one, s."""
+        one, s.
+        """
         if cell.estimate_s is not None:
             return cell.estimate_s
         expected_s = self.expected_s(cell)

@@ -57,7 +57,8 @@ class Records:
 
     def reached_s(self, size: int) -> float | None:
         """Return the time at which so many bytes had arrived, s, rounded to the step; infinite if
-        they had not by the end."""
+        they had not by the end.
+        """
         if self.curve is None:
             return None
         steps = enumerate(self.curve, start=1)

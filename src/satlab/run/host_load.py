@@ -29,8 +29,9 @@ OWN_WAIT = 0.25
 two cores: 0.20 to 0.25 if nothing else runs, 0.35 and more if something does (docs/results.md).
 """
 PROGRAM_WAIT_LIMIT = 0.2
-"""Longest wait for a core of all threads of a transfer's programs, as a share of their CPU time: up
-to 0.17 if nothing else runs."""
+"""Longest wait for a core of all threads of a transfer's programs, as a share of the transfer's
+time: up to 0.17 if nothing else runs.
+"""
 SHORTEST_JOB_S = 2.0
 """A shorter job only starts and ends, without a transfer; it is not judged."""
 OTHERS_LIMIT = 0.05

@@ -53,7 +53,8 @@ Percent = Annotated[float, Field(ge=0, description="100: one core")]
 @dataclass(frozen=True)
 class Running:
     """A process on a node: the name of its program, and the CPU time that it has used itself,
-    ticks."""
+    ticks.
+    """
 
     node: str
     program: str
@@ -104,7 +105,8 @@ def script_of(command_line: bytes) -> str:
 
 def clean(name: str) -> str:
     """Return a program's name with only characters that can be shown everywhere, and of bounded
-    length."""
+    length.
+    """
     return _NAME.sub("_", name)[:_LONGEST_NAME] or "_"
 
 

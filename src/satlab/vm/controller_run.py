@@ -136,7 +136,8 @@ def _watch(
     deadline_s: float,
 ) -> tuple[Instance, str]:
     """Poll an instance until it is over. Return the instance, and the reason if it was stopped
-    other than by `stop`."""
+    other than by `stop`.
+    """
     stopping, why, over = False, "", threading.Event()
     heard = time.monotonic()
     end = heard + deadline_s

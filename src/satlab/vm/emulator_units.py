@@ -156,7 +156,8 @@ class VmHost:
 
     def release_errors(self, _: VmLab, since_unix_s: float) -> list[CalibrationCheck]:
         """Judge release errors by satlink's metrics; with OpenSAND, judge the losses in its
-        logs."""
+        logs.
+        """
         if self.emulator != "satlink":
             return calibrate.opensand_losses(self.probed, self._lost())
         expected = expectation(self.plan, self.emulator)

@@ -60,7 +60,8 @@ _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 BLOCK_BYTES = 1 << 20
 HANG_S = 5.0
 """A transfer that runs into its timeout is stalled if nothing arrived for this time, s; otherwise
-it is slow."""
+it is slow.
+"""
 MIN_COMPLETE_SHARE = 0.98
 """Share of the payload that must have arrived if the client leaves no file."""
 

@@ -78,7 +78,8 @@ sender drains between two states 50 ms apart.
 """
 BUSY_SHARE = 0.95
 """Share of its capacity that a link without a queue must have carried in a round trip to count as
-busy."""
+busy.
+"""
 MIN_STATES = 3
 """Fewest states in a round trip for a judgement that something holds all the time."""
 PACED_SHARE = 0.75
@@ -130,7 +131,8 @@ class SenderState:
     @property
     def has_room(self) -> bool:
         """Whether the window has room for one more datagram after the one that is being
-        assembled."""
+        assembled.
+        """
         return self.cwnd_bytes - self.in_flight_bytes >= 2 * DATAGRAM_BYTES
 
 
@@ -232,7 +234,8 @@ class TransferTrace:
     @cached_property
     def _widest(self) -> list[SenderState]:
         """Return for each state the state with the widest window so far; the last of several equal
-        ones."""
+        ones.
+        """
         widest: list[SenderState] = []
         for state in self.states:
             is_wider = not widest or state.cwnd_bytes >= widest[-1].cwnd_bytes

@@ -250,7 +250,8 @@ def transfer_of(
 
 class _Segment(NamedTuple):
     """A packet of the transfer: the captured part of its payload, and the size of the whole
-    payload, bytes."""
+    payload, bytes.
+    """
 
     protocol: int
     from_server: bool

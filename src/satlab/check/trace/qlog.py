@@ -28,7 +28,8 @@ MAX_FILE_BYTES = 1 << 30
 """
 MAX_DOCUMENT_BYTES = 16 << 20
 """Largest JSON document that is held in memory, bytes; the events of a larger document are read one
-by one."""
+by one.
+"""
 CHUNK_BYTES = 1 << 20
 _EVENTS = re.compile(rb'"events"\s*:\s*\[')
 MAX_LINE_BYTES = 256 << 10

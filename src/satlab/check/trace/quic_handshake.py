@@ -190,7 +190,8 @@ def _take(found: list[Handshake], packet: _Initial, *, from_server: bool) -> Non
 
 def _decrypted(packet: _Initial, original: bytes, *, from_server: bool) -> bytes | None:
     """Return the payload of an Initial packet; None if other keys protect the packet, or it is cut
-    off."""
+    off.
+    """
     secret = initial_secret(original, from_server=from_server)
     key, iv = (
         expand_label(secret, hashes.SHA256, f"quic {name}", size)

@@ -149,7 +149,8 @@ def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") ->
 
 def _end_s(receiver: Mapping[str, Any], later_s: float) -> float:
     """Return the time of the last payload byte; if no byte arrived, of the end of the
-    connection."""
+    connection.
+    """
     goodput_bps = receiver["goodput_bps"]
     return float(receiver["bytes"] * 8 / goodput_bps if goodput_bps else receiver["t_s"]) + later_s
 
@@ -182,7 +183,8 @@ def _capacity_bps(plan: LinkPlan, direction: str) -> float:
 
 class _Queues:
     """The link's queues over time (s since `zero_unix_s`), in ms that the link needs to send
-    them."""
+    them.
+    """
 
     def __init__(
         self, lines: Lines, zero_unix_s: float, plan: LinkPlan, *, is_download: bool

@@ -12,7 +12,8 @@ from satlab.common.errors import ConfigError
 
 MOST_BYTES = 1 << 30
 """Largest size of all uploaded jobs together, bytes; they are copied to the folder of temporary
-files."""
+files.
+"""
 MOST_DEPTH = 32
 """Largest depth of folders."""
 _CHUNK_BYTES = 1 << 20
