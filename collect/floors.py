@@ -80,7 +80,8 @@ class Floors:
         self, round_trips: float, payload_bytes: float = 0, direction: str = "download"
     ) -> float:
         """Return the shortest time for so many round trips and the payload that arrives after them,
-        ms."""
+        ms.
+        """
         t_ms, rest = round_trips * self.rtt_ms, payload_bytes * 8e3
         for (_, bps), (until_ms, _) in pairwise([*self.rates[direction], (math.inf, 0.0)]):
             room = max(0.0, until_ms - t_ms) * bps

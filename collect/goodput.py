@@ -62,7 +62,8 @@ class Start(_Iperf):
 
 class Stream(_Iperf):
     """One flow over one interval; rtt in us. The sender's figures are None in the receiver's
-    document."""
+    document.
+    """
 
     socket: int
     snd_cwnd: int | None = None

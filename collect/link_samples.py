@@ -102,7 +102,8 @@ class Counters(Model):
     @property
     def all_waits_us(self) -> Waits:
         """Return the times in the queue, us; of all terminals together if several share the
-        direction."""
+        direction.
+        """
         own = all_waits(self.waits_us, self.fifos)
         return own + [
             waited for one in self.terminals for waited in all_waits(one.waits_us, one.fifos)
@@ -209,13 +210,15 @@ class Window:
 
     def overlaps(self, start_unix_s: float, stop_unix_s: float) -> bool:
         """Return whether an interval overlaps the window: jobs may start and end between two
-        samples."""
+        samples.
+        """
         return stop_unix_s >= self.start_unix_s and start_unix_s < self.stop_unix_s
 
 
 BLOCK = 5000
 """Number of samples of a direction that become one series, so that memory does not grow with the
-run."""
+run.
+"""
 
 
 @dataclass

@@ -123,7 +123,8 @@ class PageObservation(Load):
     @property
     def visually_complete_ms(self) -> float | None:
         """Return the time at which the page first looked as at its end, ms; None if the load is not
-        ok."""
+        ok.
+        """
         whole = [frame.t_ms for frame in self.frames if frame.visual_completeness >= 1]
         return min(whole, default=None) if self.status == "ok" else None
 

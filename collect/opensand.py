@@ -24,7 +24,8 @@ from collect.records import Record, Series, failed
 
 LOG_BYTES = 1 << 30
 """Largest size of a log, bytes: two lines of 200 bytes together for each of 2.6 million lost
-packets."""
+packets.
+"""
 CSV_BYTES = 1 << 30
 MOST_PROBES = 1000
 """Largest number of columns of a file of probes; the gateway has 65."""
@@ -72,7 +73,8 @@ LOSSES = (
     ),
 )
 """In three of three clean runs, the number of lines of the first cause equalled the number of lost
-packets."""
+packets.
+"""
 
 
 def entities(raw: Path) -> list[str]:

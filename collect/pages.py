@@ -31,7 +31,8 @@ SUMMARISED = (*METRICS, *observations.METRICS)
 PERCENTILES = (75, 95)
 MIN_FOR_PERCENTILES = 20
 """Fewest loads for a 95th percentile: with fewer it would be the slowest load, or a guess beyond
-it."""
+it.
+"""
 
 
 class Resource(Model):

@@ -72,7 +72,8 @@ def _engine(job: Job) -> str:
 
 def _quic_legs(pep: Pep, labels: Mapping[str, str]) -> Iterator[Record]:
     """Yield `quic_leg_ok` of both legs: whether the parameters of satpep's command line are in
-    force."""
+    force.
+    """
     ready: dict[str, Any] = next((line for line in pep.report if line.get("type") == "ready"), {})
     for side in SIDES if ready else ():
         in_force: dict[str, Any] = ready[f"{side}_side"]

@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 DOCUMENT_BYTES = 64 << 20
 """Largest document, bytes. iperf3's document of an hour with ten intervals a second is half as
-large."""
+large.
+"""
 MOST_VALUES = 2_000_000
 """Largest number of values in a document: each may take 1 kB before it is found to be wrong. An
 hour of iperf3 has half as many.

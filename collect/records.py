@@ -45,7 +45,8 @@ def failed(metric: str, labels: Mapping[str, str], reason: str) -> Record:
 
 def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: str) -> Record:
     """Return the record of a value; a failed record with `reason` if the value is absent or not
-    finite."""
+    finite.
+    """
     if value is None or not math.isfinite(value):
         return failed(metric, labels, reason)
     return Record(metric, value, labels)

@@ -147,7 +147,8 @@ def _summaries(
 
 def _timing(client: Summary, received: Summary, labels: Mapping[str, str]) -> Iterator[Record]:
     """Yield the times of connection establishment and first byte, at the client, as the paper
-    measures them."""
+    measures them.
+    """
     times = {"connect_ms": client.handshake_ms, "ttfb_ms": received.time_to_first_byte_ms}
     for metric, value in times.items():
         yield (

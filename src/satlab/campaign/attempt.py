@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One attempt at a task on this host: the command that we make of its request, in a folder, with a
-deadline.
-"""
+"""One attempt at a task on this host: runs the command of its request in a folder."""
 
 import contextlib
 import json
@@ -23,15 +21,14 @@ from satlab.common import paths, processes
 from satlab.common.errors import ExitStatus
 
 STOP_S = 60.0
-"""From SIGTERM to SIGKILL: a run takes its lab down meanwhile."""
+"""Time from SIGTERM to SIGKILL, s, in which a run takes its lab down."""
 REASON_CHARACTERS = 400
 VIRTUAL_BYTES = 4 << 30
 """Address space of flows on the virtual clock."""
 Measure = Callable[[Task, Path, float, int, threading.Event], Ended | None]
-"""Runs a task's command in a folder: task, folder, deadline in s, descriptor of the task's lock,
-stop.
-
-Returns how it ended; None when `stop` came first. Raises HostError when the host was lost.
+"""Runs a task's command in a folder. Arguments: task, folder, deadline in s, descriptor of the
+task's lock, stop. Returns how the command ended; None if `stop` was set first. Raises HostError if
+the host was lost.
 """
 
 
@@ -47,7 +44,7 @@ def run(
 ) -> Ended | None:
     """Run the command of a request on this host.
 
-    Raises ConfigError: this host has not what it names.
+    Raises ConfigError: this host lacks something that the request names.
     """
     argv = command(request)
     for name, content in requests.files(request).items():
@@ -67,9 +64,8 @@ def run(
 
 
 def command(request: Request) -> list[str]:
-    """Return the words that do a request with our own programs.
-
-    They get SIGTERM when their worker ends.
+    """Return the words of the command that runs a request with our programs. The command gets
+    SIGTERM when its worker ends.
     """
     name, *words = request.words()
     # Of flows the virtual clock holds all packets: a link of others may have room for terabytes.
@@ -95,7 +91,7 @@ def _run(
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a command with everything that it started and left in its session."""
+    """End a command and all processes of its session."""
     for number, within_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, STOP_S)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)

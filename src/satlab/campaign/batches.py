@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Batches: tasks that one worker does one after the other, so that they have one start of a worker
-and of a job.
+"""Batches: tasks that one worker runs one after the other, so that worker and job start only once
+for all.
 
-In the campaign's folder `batches/all.json` is what the engine starts, `batches/ID.done` a batch
-whose tasks are done. The id of a batch is the digest of its tasks' ids: a worker of an earlier
-engine can only end what it names.
+In the campaign's folder, `batches/all.json` lists the batches that the engine starts, and
+`batches/ID.done` marks a batch whose tasks are done. The id of a batch is the digest of its tasks'
+ids, so a worker of an earlier engine can end only a batch of the same tasks.
 """
 
 import hashlib
@@ -24,14 +24,13 @@ from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
 
 BATCH_S = 60.0
-"""Tasks of a batch take about so long together, by their estimates; a longer task is a batch of its
-own.
+"""Target for the estimated time of all tasks of a batch, s; a longer task forms its own batch.
 """
 PARTS = 3
-"""A slot has at least so many batches, so that all slots end at about the same time."""
+"""Fewest batches per slot, so that all slots end at about the same time."""
 SPARE_S = 300.0
-"""Added to the time that a scheduler allows: the start of a worker, a task that another worker
-holds.
+"""Added to the time that a scheduler allows, for the start of a worker and for a task that another
+worker holds.
 """
 FOLDER, ALL = "batches", "all.json"
 
@@ -39,8 +38,8 @@ FOLDER, ALL = "batches", "all.json"
 class Batch(Strict):
     """Tasks of one kind.
 
-    `cores` and `labs`: what each needs; `minutes`: what a scheduler allows for all. A task that
-    changes a setting of the whole host has all labs.
+    `cores` and `labs` are the needs of one task; `minutes` is the time that a scheduler allows for
+    all. A task that changes a setting of the whole host takes all labs.
     """
 
     tasks: tuple[Id, ...] = Field(min_length=1)
@@ -81,7 +80,7 @@ def _kind(task: Task) -> tuple[str, str, int, bool]:
 
 
 def _is_alone(task: Task) -> bool:
-    """Return whether a task sets HyStart, which is the whole host's."""
+    """Return whether a task sets HyStart, a setting of the whole host."""
     asked = task.request
     return isinstance(asked, Flows) and asked.flows.get("tcp_hystart") is not None
 
@@ -111,7 +110,7 @@ def id_of(names: Sequence[str]) -> str:
 
 
 def write(folder: Path, batches: dict[str, Batch]) -> None:
-    """Replace what the engine starts; no batch is done then."""
+    """Replace the list of batches; no batch of the new list is done yet."""
     place = folder / FOLDER
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -122,7 +121,7 @@ def write(folder: Path, batches: dict[str, Batch]) -> None:
 def load(folder: Path, name: str, plan: Plan) -> list[Task]:
     """Return the tasks of a batch.
 
-    Raises ConfigError: there is no such batch, or it names other tasks.
+    Raises ConfigError: there is no such batch, or its id belongs to other tasks.
     """
     file = folder / FOLDER / ALL
     try:

@@ -27,17 +27,18 @@ OWN_FIELDS = {
     "paper": ("quick", "cells", "clock"),
     "suite": ("cases", "clock", "stack"),
 }
-"""What a campaign can consist of, and the fields that go with each."""
+"""The possible contents of a campaign, and the fields of each."""
 
 
 class CampaignFile(Strict):
     """The YAML file of a campaign.
 
     Each list is a factor: a cell is one combination of all factors.
-    `options` are those of the link by their names on the command line, `values` those of `--set`.
-    `repetitions` of each cell have the seeds 1, 2, ...; `seeds` names others. `deadline_s` is for
-    one attempt at a task; at most `answer_mib` MiB come of one over ssh. `clock`: by default that
-    of `reproduce` for a paper, and the virtual one for a suite.
+    `options` are options of the link by their names on the command line, `values` are as for
+    `--set`. The `repetitions` of each cell have the seeds 1, 2, ..., unless `seeds` lists others.
+    `deadline_s` is the longest time of one attempt at a task, and `answer_mib` the largest answer
+    of one over ssh. `clock` is by default the clock of `reproduce` for a paper, and the virtual
+    clock for a suite.
     """
 
     name: Id

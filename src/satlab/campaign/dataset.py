@@ -3,8 +3,8 @@
 
 `dataset/cell=ID/part.parquet`.
 
-Each task has a row of the metric `task_s`, also a failed one and one that is not done. A task whose
-files are not those that its worker recorded has no other row.
+Each task has a row of the metric `task_s`, even if it failed or is not done. A task whose files
+differ from its worker's record has no other row.
 """
 
 import json
@@ -63,11 +63,9 @@ text.
 
 @dataclass(frozen=True)
 class Collected:
-    """The dataset, and the tasks' records by id;
-
-    None for one that is not done. `changed`: faults of their files.
-
-    `outcomes`: what the commands of flows have printed, by task, unless their files changed.
+    """The dataset, and the tasks' records by id; None for a task that is not done. `changed`:
+    faults of the tasks' files. `outcomes`: output of the commands of flows, by task, unless its
+    files changed.
     """
 
     frame: pl.DataFrame
@@ -125,7 +123,7 @@ def measured(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _changed(found: TaskRecord, place: Path) -> str:
-    """Return which files are not as they were when the task ended; empty if all are."""
+    """Return the files that have changed since the task ended; empty if none has."""
     now = record.hashes(place / found.counts)
     names = sorted(
         name for name in now.keys() | found.files.keys() if now.get(name) != found.files.get(name)
@@ -134,7 +132,7 @@ def _changed(found: TaskRecord, place: Path) -> str:
 
 
 def _output(task: Task, found: TaskRecord, folder: CampaignFolder) -> tuple[Any, str]:
-    """Return what the command of a task has printed, and why that cannot be read, empty if it can."""
+    """Return the output of a task's command, and the reason if it cannot be read (else empty)."""
     try:
         text = (folder.of(task) / found.counts / record.OUTPUT).read_text(encoding="utf-8")
         return samples.parse(task.rule, text), ""
@@ -147,7 +145,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a task.
 
-    `output`: what its command printed, and why that is not to be used.
+    `output`: output of the task's command, and the reason if it must not be used.
     """
     common: dict[str, Any] = {
         "campaign": plan.name,

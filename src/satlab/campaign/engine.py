@@ -2,8 +2,8 @@
 """Snakemake runs the tasks that are left, in batches; this process watches the folder and reports
 progress.
 
-Snakemake ends with this process (docs/decisions/0013-campaigns.md). The tasks that workers had
-begun end by themselves, and the next engine waits for each; workers begin no further ones.
+Snakemake ends with this process (docs/decisions/0013-campaigns.md). Workers then finish the tasks
+in progress and begin no others; the next engine waits for these tasks.
 """
 
 import functools
@@ -36,16 +36,17 @@ LOST = 3
 REPORT_S = 10.0
 POLL_S = 0.5
 LATENCY_S = 60
-"""How long a file of another host may take to appear on a shared file system."""
+"""Longest time until a file of another host appears on a shared file system, s."""
 
 
 @dataclass(frozen=True)
 class Options:
     """How tasks are run.
 
-    `jobs` at once: None leaves it to the number of cores; labs are at most half of them then.
-    `hosts` is the file of hosts for ssh, whose slots are the number of jobs. Labs wait for a quiet
-    host up to `wait_quiet_s`; `rate_once`: labs of flows measure the rate of equal links once.
+    `jobs`: number of tasks at once; None: the number of cores, with labs on half of them at most.
+    `hosts` is the file of hosts for ssh, whose slots set the number of jobs. Labs wait up to
+    `wait_quiet_s` for a quiet host. `rate_once`: labs of flows measure the rate of equal links only
+    once.
     """
 
     executor: Executor = "local"
@@ -84,7 +85,7 @@ class Engine:
         }
 
     def run(self, log: ProgressLog, stop: threading.Event) -> ExitStatus:
-        """Run what is left. Status 1: a task failed; 4: out of calibration; 130: stopped.
+        """Run the remaining tasks. Status 1: a task failed; 4: out of calibration; 130: stopped.
 
         Raises:
             ConfigError: the folder has another plan.
@@ -113,19 +114,21 @@ class Engine:
         return self._status()
 
     def _why(self, task: Task) -> str:
-        """Return why a task is not done: what broke its last attempt, else Snakemake's words."""
+        """Return why a task is not done: the fault of its last attempt or, without one, Snakemake's
+        message.
+        """
         if attempts := self.folder.attempts(task):
             return f"{task.id}: {attempts[-1].reason}"
         lines = (processes.log_tail(self.folder.log) or "").strip().splitlines()
         return " | ".join(lines[-processes.LOG_LINES :])
 
     def _work(self, digest: str, log: ProgressLog, stop: threading.Event) -> int:
-        """Run Snakemake over the tasks that are left, again while that brings some to their end;
+        """Run Snakemake over the remaining tasks, and repeat as long as a run completes some;
         return its status.
         """
         self._unlock(digest, log)
         left, before, status = self.folder.left(self.plan), len(self.plan.tasks) + 1, 0
-        if self.options.wait_quiet_s and self._labs() > 1:  # labs at the same time make a host busy
+        if self.options.wait_quiet_s and self._labs() > 1:  # several labs make the host busy
             quiet_host.wait_until_quiet(self.options.wait_quiet_s, log, stop)
         while left and len(left) < before and not stop.is_set():
             before = len(left)
@@ -139,7 +142,7 @@ class Engine:
     def command(self, digest: str) -> list[str]:
         """Return Snakemake's words.
 
-        Its `worker` is this satlab with the plan's hash; a job adds a batch's id.
+        The option `worker` is this satlab with the plan's hash; each job adds its batch's id.
         """
         environment = [
             f"PYTHONPATH={paths.PYTHONPATH}",
@@ -170,8 +173,8 @@ class Engine:
         ]
 
     def _unlock(self, digest: str, log: ProgressLog) -> None:
-        """Remove the lock that Snakemake leaves when it is killed. No other engine is at work:
-        this one holds the folder's own lock, which ends with its process.
+        """Remove the lock that a killed Snakemake left. No other engine can be running, because
+        this process holds the campaign folder's lock.
         """
         if any((self.folder.path / ".snakemake" / "locks").glob("*")):
             log.line(f"{self.folder.path}: an engine was killed here; its lock is removed")
@@ -203,7 +206,7 @@ class Engine:
                 ),
                 *("--default-resources", "mem_mb=1000", *partition),
             ]
-        # With ssh the local tasks are connections: they need no cores here.
+        # With ssh, local tasks are only connections and need no cores here.
         cores = (
             self._at_once() * max((task.cores for task in self.plan.tasks), default=1)
             if self.options.hosts
@@ -278,7 +281,7 @@ class Engine:
 
 
 class _Progress:
-    """Counts what is done, and estimates what is left by the pace so far."""
+    """Counts tasks that are done, and estimates the remaining time from the pace so far."""
 
     def __init__(self, plan: Plan, folder: CampaignFolder, log: ProgressLog) -> None:
         self._plan, self._folder, self._log = plan, folder, log

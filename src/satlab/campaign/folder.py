@@ -25,7 +25,7 @@ from satlab.common.locks import open_lock, try_lock
 
 @dataclass(frozen=True)
 class CampaignFolder:
-    """Where a campaign's files are; the state is what is on disk, so it is right after any kill."""
+    """The places of a campaign's files. All state is on disk, so it is right even after a kill."""
 
     path: Path
 
@@ -65,10 +65,9 @@ class CampaignFolder:
         return sorted(found, key=lambda attempt: attempt.number)
 
     def begin(self, plan: Plan, *, replace: bool = False) -> str:
-        """Write the plan where none is, and return its SHA-256.
-
-        `replace` another plan: what was asked for differently is removed, and done again. Raises
-        ConfigError when another plan is there otherwise.
+        """Write the plan if there is none, and return its SHA-256. With `replace`, another plan is
+        replaced: tasks with changed requests are removed and run again. Raises ConfigError if there
+        is another plan and no `replace`.
         """
         text = plan.text()
         if replace:
@@ -83,7 +82,7 @@ class CampaignFolder:
         return plans.digest(text)
 
     def _remove_others(self, plan: Plan) -> None:
-        """Remove what was done of a task that asks for something else now."""
+        """Remove the results of tasks whose request has changed."""
         for task in plan.tasks:
             found = self.read(task)
             if found is not None and found.request != task.request:
@@ -92,9 +91,8 @@ class CampaignFolder:
 
 @contextlib.contextmanager
 def locked(file: Path, within_s: float) -> Iterator[int]:
-    """Hold a lock file: whoever inherits its descriptor keeps it.
-
-    Raises HostError when it is not free in time.
+    """Hold a lock file. A process that inherits its descriptor keeps the lock. Raises HostError if
+    the lock is not free in time.
     """
     descriptor = open_lock(file)
     try:

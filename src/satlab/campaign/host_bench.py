@@ -16,13 +16,13 @@ from satlab.common.console import ProgressLog
 from satlab.common.files import write_atomically
 
 LIMIT_S = 60.0
-"""No further number of labs is tried when it would take longer than this in all."""
+"""No further number of labs is tried if all tries together would take longer than this, s."""
 MOST_LABS = 32
 
 
 def measure(log: ProgressLog) -> dict[str, Any]:
-    """Calibrate 1, 2, 4 ... labs of 20 Mbit/s at once until one of them does not hold, and keep the
-    result.
+    """Calibrate 1, 2, 4 ... labs of 20 Mbit/s at once until one of them is out of calibration, and
+    keep the result.
 
     `labs`: the largest number at which all held; 0 if one lab alone does not. `timer_p99_us`: how
     late a thread of the real-time class wakes up.

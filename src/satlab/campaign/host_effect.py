@@ -12,7 +12,7 @@ from satlab.campaign import dataset
 from satlab.common.statistics import holm, kruskal_wallis, median
 
 MIN_VALUES = 3
-"""Of each host: no two groups of fewer can differ significantly."""
+"""Fewest values of each host: two smaller groups cannot differ significantly."""
 LEVEL = 0.05
 
 
@@ -33,8 +33,8 @@ class HostEffect:
 
 
 def effects(frame: pl.DataFrame) -> list[HostEffect]:
-    """Test each metric of each cell that two hosts or more measured in calibration; in the order of
-    cells.
+    """Test each metric of each cell that at least two hosts measured in calibration, in the order
+    of cells.
     """
     found = []
     groups_of = dataset.measured(frame).group_by(

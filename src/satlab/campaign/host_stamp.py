@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What figures of a host depend on, and what `satlab bench host` measured on it."""
+"""The properties of a host on which its figures depend, and the results of `satlab bench host`
+there.
+"""
 
 import hashlib
 import json
@@ -16,8 +18,8 @@ SCHEMA = "satlab/bench-host/1"
 
 
 def stamp() -> tuple[str, dict[str, Any]]:
-    """Return a digest of what figures of this host depend on, and these facts; without its name and
-    load.
+    """Return a digest of the properties on which this host's figures depend, and these properties,
+    without the host's name and load.
     """
     facts = {name: value for name, value in manifest.host().items() if name != "load_1min"}
     text = json.dumps([facts, __version__], sort_keys=True)
@@ -25,7 +27,9 @@ def stamp() -> tuple[str, dict[str, Any]]:
 
 
 def known(digest: str) -> Mapping[str, Any] | None:
-    """Return what was measured on a host of this stamp; None if nothing was, or of another one."""
+    """Return the results of `satlab bench host` for this stamp; None if there are none, or they are
+    for another stamp.
+    """
     try:
         found = json.loads(file().read_text(encoding="utf-8"))
     except (OSError, ValueError):

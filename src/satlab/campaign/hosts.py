@@ -13,7 +13,7 @@ from satlab.campaign.plan import Id, Strict
 from satlab.common.errors import ConfigError
 
 CONNECT_S = 15
-"""A host that does not answer for so long is away."""
+"""A host that does not answer for this time counts as away, s."""
 ALIVE_S, ALIVE_COUNT = 15, 4
 """A connection whose host is silent for ALIVE_S x ALIVE_COUNT is lost."""
 Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,253}$")]
@@ -54,7 +54,7 @@ class HostsFile(Strict):
 
     @property
     def slots(self) -> int:
-        """Return how many tasks run at once on all hosts."""
+        """Return the number of tasks that run at once on all hosts."""
         return sum(host.slots for host in self.hosts)
 
     def command(self, host: SshHost) -> list[str]:

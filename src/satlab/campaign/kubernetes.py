@@ -19,7 +19,7 @@ from satlab.campaign.plan import Plan
 from satlab.common.errors import ConfigError
 
 INDEX = "JOB_COMPLETION_INDEX"
-"""What Kubernetes sets in each pod of an Indexed Job."""
+"""Environment variable that Kubernetes sets in each pod of an Indexed Job."""
 FOLDER, PLAN = Path("/campaign"), Path("/plan/plan.json.gz")
 MAX_CONFIG_MAP = 1 << 20
 MAX_PLAN = 200_000_000
@@ -103,8 +103,8 @@ def _job(plan: Plan, cluster: Cluster, name: str, digest: str) -> dict[str, Any]
 
 
 def _container(plan: Plan, cluster: Cluster, digest: str) -> dict[str, Any]:
-    """Return the container of each pod: privileged where a lab is made of network namespaces, and
-    only there.
+    """Return the container of each pod; privileged only if its tasks need a lab of network
+    namespaces.
     """
     has_labs = any(task.lab == "netns" for task in plan.tasks)
     closed = {
@@ -138,8 +138,8 @@ def _container(plan: Plan, cluster: Cluster, digest: str) -> dict[str, Any]:
 def task_of_pod(
     index: str | None, sha256: str, file: Path = PLAN, folder: Path = FOLDER
 ) -> tuple[CampaignFolder, str]:
-    """Write the plan into the campaign's folder where none is, and return the folder and the task
-    of this index.
+    """Write the plan into the campaign's folder if there is none, and return the folder and the
+    task of this pod's index.
 
     Raises:
         ConfigError: no index, another plan, or an index beyond its tasks.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slots of labs on one host: as many as `satlab bench host` found that it bears, else half of its
-cores.
+"""Slots of labs on one host: the number that `satlab bench host` found or, without that, half of
+the cores.
 
-A cluster may start several jobs on one machine, also on several nodes that are one; labs next to
-each other would then be out of calibration, each by the CPU time of the others.
+A cluster may start several jobs on one machine, also through several nodes that share it. Without
+slots their labs would take CPU time from each other and be out of calibration.
 """
 
 import contextlib
@@ -22,20 +22,20 @@ from satlab.common.locks import open_lock, try_lock
 from satlab.run import quiet_host
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Of the machine: nodes with this in common share its cores (random(4))."""
+"""Identifies the machine: nodes with equal content share its cores (random(4))."""
 POLL_S = 0.2
 
 
 def labs() -> int:
-    """Return how many labs this host bears at once."""
+    """Return the number of labs that this host can run at once."""
     measured = host_stamp.known(host_stamp.stamp()[0])
     return max(1, measured["labs"] if measured else (os.cpu_count() or 1) // 2)
 
 
 @contextlib.contextmanager
 def slot(stop: threading.Event) -> Iterator[None]:
-    """Wait until this host bears one more lab, and hold its slot during the block; `stop` ends the
-    waiting.
+    """Wait until this host can run one more lab, and hold its slot during the block; `stop` ends
+    the waiting.
     """
     folder = paths.state_folder() / "labs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ class OnThisHost:
     def __call__(
         self, task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
     ) -> Ended | None:
-        """Run it; None when `stop` came first."""
+        """Run the command; None if `stop` was set first."""
         is_lab = task.lab == "netns"
         with slot(stop) if is_lab and self.takes_slot else contextlib.nullcontext():
             if is_lab:

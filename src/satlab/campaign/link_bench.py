@@ -3,10 +3,10 @@
 
 A benchmark: it fails no test.
 
-For each rate a lab of its own is calibrated, then loaded with UDP at `LOAD` of what the plan says
-its forward link carries. In the same run the host is measured without the link: a veth pair, the
-plain TUN copy (the emulator's terrestrial wire at 0 ms) and the wakes of a real-time thread, so
-that figures of different hosts can be compared.
+For each rate a new lab is calibrated, then loaded with UDP at `LOAD` of the planned forward rate.
+The same run measures the host without the link, so that figures of different hosts can be compared:
+a veth pair, the plain TUN copy (the emulator's terrestrial wire at 0 ms) and the wakes of a
+real-time thread.
 """
 
 import contextlib
@@ -46,8 +46,8 @@ from satlab.run.session import QUIET, NetnsHost, metrics_of, new_lab_id, run_ses
 RATES_MBPS = (20.0, 250.0, 1100.0)
 """Layer-2 rates of the forward link; the last leaves more than 1 Gbit/s of payload at `LOAD`."""
 LOAD = 0.97
-"""Offered load as a ratio of the planned goodput: below 1, so that every loss is the emulator's or
-the host's.
+"""Offered load as a share of the planned goodput. It is below 1, so that the emulator or the host
+causes every loss.
 """
 BASELINE_S = 5.0
 MODCOD_28 = 4.453
@@ -65,7 +65,7 @@ FIFO_PRIORITY = 50
 
 @dataclass(frozen=True)
 class ReleaseErrors:
-    """Release error of one direction over a lab's life, us; None where no packet crossed."""
+    """Release error of one direction over a lab's life, us; None if no packet crossed."""
 
     p50_us: float | None
     p99_us: float | None
@@ -122,8 +122,8 @@ class Baseline:
     """The host without the link: iperf3's largest rate over a veth pair and over a plain TUN copy
     (`*_most`).
 
-    `tun_copy`: the copy at the rate of each lab, in their order; None where a flow failed,
-    `failure` says why.
+    `tun_copy`: the copy at the rate of each lab, in the order of labs; None if a flow failed,
+    `failure` has the reason.
     """
 
     veth_most: Flow | None
@@ -139,8 +139,8 @@ class Promise:
 
     None: not measured, so not met.
 
-    `spoilt`: it is not met, and a bare thread of the real-time class was later than the target in
-    the same run.
+    `spoilt`: the promise is not met, but in the same run a bare real-time thread was also later
+    than the target.
     """
 
     name: str
@@ -169,7 +169,7 @@ def released(
 ) -> Promise:
     """Return the promise of a release error;
 
-    `host_us` is how late a bare thread was in the same run.
+    `host_us` is the lateness of a bare real-time thread in the same run, us.
     """
     made = at_most(f"{name}: release error p99", limit_us, "us", measured_us)
     return replace(
@@ -271,7 +271,7 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
 
 
 def promise_lines(result: dict[str, Any]) -> Iterator[str]:
-    """Yield for people which promises of a result are kept."""
+    """Yield the promises of a result as text: kept or not."""
     for promise in result["promises"]:
         measured = "not measured" if promise["measured"] is None else f"{promise['measured']:.4g}"
         kept = "kept" if promise["met"] else "HOST" if promise["spoilt"] else "MISSED"
@@ -548,7 +548,7 @@ def lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
 
 
 def labs_at_once(count: int) -> list[list[str]]:
-    """Calibrate labs of 20 Mbit/s all at the same time; return for each which checks did not hold."""
+    """Calibrate several labs of 20 Mbit/s at the same time; return the failed checks of each."""
     with scratch_folder() as folder, contextlib.ExitStack() as stack:
         hosts = [_host(folder, paths.PROFILES / "geo") for _ in range(count)]
         labs = [stack.enter_context(host.opened(QUIET)) for host in hosts]
@@ -584,7 +584,7 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
             for rate in rates_mbps
         ]
         copies = [attempt(measure) for measure in at]
-    # The emulator has no part in what crosses a veth pair.
+    # The emulator does not carry the packets of a veth pair.
     veth = replace(veth, emulator_us_per_packet=None) if veth else None
     return Baseline(veth, copy, copies, late, "; ".join(failures))
 
@@ -592,7 +592,7 @@ def _baseline(rates_mbps: tuple[float, ...]) -> Baseline:
 def wakes(
     count: int = WAKES, core: int | None = None, period_s: float = WAKE_PERIOD_S
 ) -> TimerBaseline:
-    """Measure how late this thread wakes up in the real-time class, at any core or at one."""
+    """Measure how late this thread wakes up in the real-time class, on any core or bound to one."""
     late: list[float] = []
     before, cores = (os.sched_getscheduler(0), os.sched_getparam(0)), os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores if core is None else {core})

@@ -31,9 +31,9 @@ OPTIONS = {
 FILES = ("timeline",)
 """Options that name a file."""
 LAB_S = 20.0
-"""What a run takes besides its scenario: the lab, and its calibration."""
+"""Time of a run besides its scenario, s: the lab and its calibration."""
 GUESS_S = 40.0
-"""A scenario without a duration."""
+"""Assumed time of a scenario without a duration, s."""
 T = TypeVar("T")
 CORES_OF_BROWSER = 2
 BROWSER_JOBS = ("satlab_page_load", "satlab_video")
@@ -75,7 +75,9 @@ class Matrix:
             yield dict(zip(lists, values, strict=True))
 
     def _cell(self, factors: Mapping[tuple[str, str], Value]) -> CellDraft | None:
-        """Return a cell; None with a fault. A fault of one factor hides none of another."""
+        """Return a cell; None if it has a fault. All factors are checked, so one fault does not
+        hide another.
+        """
         given = {
             OPTIONS[name]: self._option(name, v)
             for (kind, name), v in factors.items()
@@ -142,7 +144,7 @@ class Matrix:
         return value
 
     def _noted(self, step: Callable[[], T]) -> T | None:
-        """Return what a step returns; None when it refuses, and its faults are noted."""
+        """Return the result of a step; None if it refuses, after noting its faults."""
         try:
             return step()
         except ConfigError as error:

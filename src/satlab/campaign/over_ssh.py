@@ -28,23 +28,21 @@ from satlab.common.archive import ArchiveError, Limits, Place, Reader
 from satlab.common.errors import ConfigError, HostError
 
 AWAY_S = 60.0
-"""A host that was lost is not asked again for so long while another one is there."""
+"""A lost host gets no attempt for this time if another host is there, s."""
 SPARE_S = 2 * STOP_S + CONNECT_S + ALIVE_S * ALIVE_COUNT
-"""What an attempt takes at the most beyond its deadline: the slot's last command, connecting, a
-silent host.
+"""Longest time of an attempt beyond its deadline, s: the slot's last command, connecting, a silent
+host.
 """
 SLOT_POLL_S = 0.5
-"""Between looks for a free slot, which read the task's attempts."""
+"""Time between two searches for a free slot, s; each reads the task's attempts."""
 ANSWER_BYTES, ANSWER_FILES = 256 << 20, 10_000
-"""Of an attempt's files, at the most; a plan may name other bytes (`answer_mib`)."""
+"""Largest size of an attempt's files, bytes; a plan may set another limit (`answer_mib`)."""
 RESULT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class OverSsh:
-    """Runs each attempt on a host with a free slot, rather on one that had none of the task's
-    attempts.
-    """
+    """Runs each attempt on a host with a free slot; hosts new to the task come first."""
 
     hosts: HostsFile
     folder: CampaignFolder
@@ -53,7 +51,7 @@ class OverSsh:
     def __call__(
         self, task: Task, place: Path, deadline_s: float, lock: int, stop: threading.Event
     ) -> Ended | None:
-        """Run a task's command elsewhere. `lock` stays with this process, which ends its ssh.
+        """Run a task's command on another host. This process keeps `lock` and ends its ssh.
 
         Raises:
             ConfigError: the task names files or addresses of this host's user.
@@ -79,7 +77,7 @@ class OverSsh:
     def _slot(
         self, task: Task, within_s: float, stop: threading.Event
     ) -> Iterator[tuple[SshHost, int] | None]:
-        """Hold a free slot; None when `stop` came first."""
+        """Hold a free slot; None if `stop` was set first."""
         self._slots.mkdir(exist_ok=True)
         until = time.monotonic() + within_s
         with contextlib.ExitStack() as stack:
@@ -112,8 +110,8 @@ class OverSsh:
         return self._slots / f"{host.name}.away"
 
     def _in_order(self, task: Task) -> list[SshHost]:
-        """Return the hosts that are there, those without an attempt at the task first; all when
-        none is there.
+        """Return the hosts that are not away, those without an attempt at the task first; all hosts
+        if all are away.
         """
         tried = {attempt.host.name for attempt in self.folder.attempts(task)}
         there = [host for host in self.hosts.hosts if not self._is_away(host)] or list(
@@ -161,7 +159,7 @@ class OverSsh:
             ended, fault = None, f": {error}"
         finally:
             if child.stdout is not None:
-                child.stdout.close()  # what still sends ends
+                child.stdout.close()  # end a host that still sends
             over.set()
             watch.join()
         if stop.is_set():
@@ -187,7 +185,7 @@ def _ask(child: "subprocess.Popen[bytes]", request: bytes) -> None:
 
 
 def _unpack(child: "subprocess.Popen[bytes]", folder: Path, limits: Limits) -> Ended | None:
-    """Write the files of the answer; None when it ended before its result.
+    """Write the files of the answer; None if the answer ended before its result.
 
     Raises:
         ArchiveError: too much, or something other than plain files and folders below this one.
@@ -209,7 +207,7 @@ def _unpack(child: "subprocess.Popen[bytes]", folder: Path, limits: Limits) -> E
 def _watch(
     child: "subprocess.Popen[bytes]", over: threading.Event, stop: threading.Event, within_s: float
 ) -> None:
-    """End ssh when its answer is over, at `stop`, or when it is late."""
+    """End ssh when its answer is complete, when `stop` is set, or at the deadline."""
     processes.wait(lambda: over.is_set() or stop.is_set(), within_s)
     if child.stdin is not None:
         with contextlib.suppress(OSError):

@@ -40,7 +40,7 @@ ANSWERS = (
     "retransmits_count",
     "link_queue_p95_ms",
 )
-"""What most campaigns are made for: drawn before other metrics, in this order."""
+"""The metrics that most campaigns ask for. They are drawn first, in this order."""
 MOST_ROWS = 500
 ABBREVIATIONS = frozenset({"cpu", "mos", "rtt", "tcp"})
 UNITS: Mapping[str, tuple[str, float]] = {
@@ -52,8 +52,8 @@ UNITS: Mapping[str, tuple[str, float]] = {
     "s": ("s", 1.0),
     "db": ("dB", 1.0),
 }
-"""By the last part of a metric's name: the unit in which it is drawn, and what one of its own
-counts in it.
+"""By the last part of a metric's name: the unit for plots, and the factor from the metric's unit to
+it.
 """
 STATES = ("ok", "out of calibration", "failed", "missing")
 
@@ -190,7 +190,7 @@ def plots(frame: pl.DataFrame) -> list[Plot]:
 
     ANSWERS first, at most MOST_PLOTS.
 
-    A metric whose values are there is not drawn by statistics of them as well.
+    If a metric's values are drawn, its statistics are not.
     """
     cells = list(dict.fromkeys(frame["cell"]))
     values = dataset.measured(frame)
@@ -218,7 +218,7 @@ class MetricInWords:
 
 
 def in_words(metric: str) -> MetricInWords:
-    """Return how a metric is drawn."""
+    """Return the name, unit and factor with which a metric is drawn."""
     words, _, suffix = metric.rpartition("_")
     unit, factor = UNITS.get(suffix, ("", 1.0)) if words else ("", 1.0)
     parts = (words if unit else metric.removesuffix("_count")).split("_")

@@ -30,9 +30,8 @@ class Strict(BaseModel):
 
 @dataclass(frozen=True)
 class CellDraft:
-    """A cell before it has tasks: its factors, what it asks of a host with a seed, and the seeds.
-
-    `id`: else it is made of the factors in which cells differ.
+    """A cell before it has tasks: its factors, its request for a given seed, and the seeds. `id`
+    empty: the id is made from the factors in which cells differ.
     """
 
     factors: Mapping[str, Value]
@@ -44,9 +43,8 @@ class CellDraft:
 
 
 class Task(Strict):
-    """One run of a cell: its number from 1, and what is asked of its host.
-
-    `cores`: what it needs at the most; `estimate_s`: how long it may take, s.
+    """One run of a cell: its number from 1, and the request to its host. `cores`: largest need;
+    `estimate_s`: estimated time, s.
     """
 
     id: Id
@@ -63,20 +61,20 @@ class Task(Strict):
 
     @property
     def lab(self) -> Lab:
-        """Return what it needs: network namespaces, or the virtual clock."""
+        """Return the kind of lab that the task needs: network namespaces, or the virtual clock."""
         return self.request.lab
 
     @property
     def seed(self) -> int:
-        """Return the seed of what is random in it."""
+        """Return the seed of the task's random parts."""
         return self.request.seed
 
 
 class Plan(Strict):
     """plan.json of a campaign: cells and tasks.
 
-    `cells`: the factors of each by its id. `deadline_s` is for one attempt at a task, and at most
-    `answer_mib` MiB come of one over ssh.
+    `cells`: factors of each cell by its id. `deadline_s` is the longest time of one attempt at a
+    task, and `answer_mib` the largest answer of one over ssh, MiB.
     """
 
     schema_: Literal["satlab/campaign-plan/3"] = Field(
@@ -92,7 +90,7 @@ class Plan(Strict):
     def for_any_host(self, where: str) -> None:
         """Raise ConfigError if a task names files or addresses of this host's user;
 
-        `where` it was to run.
+        `where`: the place at which it was to run.
         """
         found = {
             name: task
@@ -133,7 +131,7 @@ class Plan(Strict):
 
 
 def digest(text: str) -> str:
-    """Return the SHA-256 of a plan's text: what a worker is started with."""
+    """Return the SHA-256 of a plan's text, with which workers are started."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is recorded of a task: `attempt.json` of each attempt, and task.json, its end.
+"""The records of a task: `attempt.json` of each attempt, and task.json at its end.
 
 A task is done when task.json (schemas/campaign-task.schema.json) is there. It names every file of
 the attempt that counts with its SHA-256.
@@ -28,7 +28,9 @@ NODE = "SLURMD_NODENAME"
 
 
 class Host(Strict):
-    """A host, and what its figures depend on. `stamp` is equal for equal facts and versions."""
+    """A host, and the properties on which its figures depend. `stamp` is equal for equal properties
+    and versions.
+    """
 
     name: str
     stamp: str
@@ -40,7 +42,8 @@ class Ended(Strict):
 
     `exit_status` is negative after a signal.
 
-    `cpu_s`: CPU time of the command and of what it waited for; None in records of earlier versions.
+    `cpu_s`: CPU time of the command and of the processes that it waited for; None in records of
+    earlier versions.
     """
 
     host: Host
@@ -101,7 +104,9 @@ def status_of(rule: Rule, exit_status: int, output: Path) -> Status:
 
 
 def is_off(rule: Rule, exit_status: int, output: Path) -> bool:
-    """Return whether an attempt was out of calibration: flows that failed have no status of it."""
+    """Return whether an attempt was out of calibration. Failed flows do not show it in their exit
+    status.
+    """
     if rule != "flows" or exit_status != ExitStatus.FAILED:
         return exit_status == ExitStatus.UNCALIBRATED
     try:
@@ -111,7 +116,7 @@ def is_off(rule: Rule, exit_status: int, output: Path) -> bool:
 
 
 def this_host() -> Host:
-    """Describe the host, with what `satlab bench host` measured on it; without its load."""
+    """Describe the host, with the results of `satlab bench host` and without its load."""
     stamp, facts = host_stamp.stamp()
     measured = host_stamp.known(stamp)
     if measured:

@@ -31,12 +31,12 @@ from satlab.common.errors import ConfigError, ExitStatus, Fault
 RESULT = "ended.json"
 MAX_REQUEST = 4 << 20
 REQUEST_S = 60.0
-"""A request is there within this time."""
+"""Longest time until the request has arrived, s."""
 CHUNK = 1 << 16
 
 
 class AttemptRequest(Strict):
-    """What is asked, for how long, s, and in which of the host's slots from 0."""
+    """The request of a task, its deadline, s, and the number of the host's slot, from 0."""
 
     schema_: Literal["satlab/campaign-attempt/2"] = Field(
         default="satlab/campaign-attempt/2", alias="schema"
@@ -52,7 +52,8 @@ class AttemptRequest(Strict):
 
 
 def serve(stdin: int, stdout: BinaryIO, stop: threading.Event) -> ExitStatus:
-    """Do one attempt. A slot takes one at a time: what a lost connection left is waited for.
+    """Run one attempt. A slot runs one attempt at a time, so this waits for an attempt of a lost
+    connection.
 
     `stdin` is a descriptor: a thread that waits in a buffered reader would abort the interpreter at
     its end.

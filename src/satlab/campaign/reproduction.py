@@ -37,7 +37,7 @@ from satlab.run.quiet_host import Patience
 
 QUICK_RUNS = 1
 DEADLINE_S = 3600.0
-"""For one attempt at a run; the longest lab takes 20 min."""
+"""Longest time of one attempt at a run, s; the longest lab takes 20 min."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ class Reproduction:
         }
 
     def run(self, stop: threading.Event) -> ExitStatus:
-        """Do what is left, judge it and write results and page, also of a part.
+        """Run the remaining tasks, judge all and write results and page, also of an incomplete
+        reproduction.
 
         Status 1: a run failed; 4: one is out of calibration; 130: stopped. Raises HostError.
         """
@@ -208,8 +209,8 @@ def _counts(plan: Plan) -> Counter[str]:
 
 
 def _numbers(about: Paper, request: Request, before: Plan | None) -> dict[str, int]:
-    """Return the ids of cells to run and how many runs of each: those asked for, else those of the
-    folder that is resumed, else those of the paper.
+    """Return the ids of cells to run and the number of runs of each: as requested, else as in the
+    resumed folder, else as in the paper.
     """
     runs = request.runs or (QUICK_RUNS if request.quick and before is None else None)
     chosen = about.select(request.cells, quick=request.quick)
@@ -242,7 +243,7 @@ def _check_scenarios(cells: Sequence[Cell]) -> None:
 
 
 def _jobs(request: Request, clock: Clock) -> int | None:
-    """Return how many runs are made at once: None for as many as this host bears."""
+    """Return the number of runs at once; None: as many as this host can run."""
     text = request.parallel
     if text == "auto":
         return 1 if request.patience.wait_quiet_s and clock == "real" else None
@@ -252,10 +253,10 @@ def _jobs(request: Request, clock: Clock) -> int | None:
 
 
 def judged(plan: Plan, folder: CampaignFolder, collected: Collected) -> PaperResults:
-    """Return what a paper says of the runs of its campaign that are done.
+    """Return a paper's judgement of the finished runs of its campaign.
 
-    A task without outcome, whose command failed, is a failed sample of the dataset alone; one whose
-    files changed is not counted.
+    A task whose command failed without an outcome is a failed sample in the dataset only. A task
+    whose files changed is not counted.
     """
     about = samples.paper_of(next(iter(plan.cells.values())))
     ids = _cells(plan)
@@ -268,7 +269,7 @@ def judged(plan: Plan, folder: CampaignFolder, collected: Collected) -> PaperRes
 
 
 def _run(task: Task, folder: CampaignFolder, collected: Collected) -> Run | None:
-    """Return the run of a task; None of one that is not done, or left no outcome."""
+    """Return the run of a task; None if the task is not done, or left no outcome."""
     found = collected.records[task.id]
     if found is None or task.id in collected.changed:
         return None

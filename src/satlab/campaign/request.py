@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a task asks of a host: a typed request, from which the host makes the command itself.
+"""The request of a task to a host. Requests are typed, and the host makes the command itself.
 
-Another host takes `Run`, `Check` and `Flows`. They name what ships with satlab, carry values within
-bounds, or carry a whole file of flows. None has room for a command line, an output, a program, a
-file or an address. `LocalRun` may name files and addresses of the campaign's own user: it runs
-where that user's files are, never over ssh or in a pod.
+A remote host accepts `Run`, `Check` and `Flows`. These name parts that ship with satlab, bounded
+values, or a whole file of flows; they cannot name a command line, an output, a program, a file or
+an address. `LocalRun` may name files and addresses of the campaign's user. It runs only on hosts
+with that user's files, never over ssh or in a pod.
 """
 
 import functools
@@ -78,7 +78,7 @@ class _OfLink(_Model):
 
 
 class _OnClock(_Model):
-    """Something on either clock; on the real one it needs a lab."""
+    """A request for either clock; on the real clock it needs a lab."""
 
     clock: Clock = "virtual"
 
@@ -102,7 +102,7 @@ class Run(_OfLink):
     def words(self) -> list[str]:
         """Return the command.
 
-        Raises ConfigError when the host has no such scenario or profile, or a value is fixed.
+        Raises ConfigError if the host has no such scenario or profile, or a value must not be set.
         """
         document = _scenario(self.scenario)
         faults = [
@@ -277,10 +277,10 @@ class Flows(_OnClock):
 
 
 Portable = Annotated[Run | Check | Flows, Field(discriminator="verb")]
-"""What any host takes."""
+"""The requests that any host accepts."""
 AnyRequest = Run | LocalRun | Check | Flows
 Request = Annotated[AnyRequest, Field(discriminator="verb")]
-"""What a plan holds."""
+"""The requests that a plan can hold."""
 
 
 def files(request: AnyRequest) -> dict[str, Any]:
@@ -289,8 +289,8 @@ def files(request: AnyRequest) -> dict[str, Any]:
 
 
 def of_run(scenario: Path, link: LinkOptions, values: Mapping[str, str]) -> Run | LocalRun:
-    """Return the request of a run: one for any host, unless it names files or addresses of this
-    one's user.
+    """Return the request of a run: for any host, unless the run names files or addresses of this
+    host's user.
     """
     given = {
         option.name: getattr(link, option.name)
@@ -328,7 +328,7 @@ def of_run(scenario: Path, link: LinkOptions, values: Mapping[str, str]) -> Run 
 def _run_words(scenario: str, link: LinkOptions, values: Mapping[str, str]) -> list[str]:
     """Return the command of a run:
 
-    `--set` in the form in which no value can be taken for an option.
+    `--set` is written in the form in which no value can be mistaken for an option.
     """
     settings = [f"--set={name}={value}" for name, value in values.items()]
     return [
@@ -355,7 +355,7 @@ def _scenario(name: str) -> Mapping[str, Any]:
 
 
 def _settable(document: Mapping[str, Any]) -> set[str]:
-    """Return the values of a scenario that a request may set: not those whose own value is an
+    """Return the values of a scenario that a request may set: all except those whose default is an
     address or a host.
     """
     constants: Mapping[str, str] = document.get("constants") or {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the command of a task measured, from its standard output, as samples with one value each."""
+"""Samples with one value each, from the standard output of a task's command."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ OF_CHECK = (
 
 @dataclass(frozen=True)
 class Sample:
-    """One value; None when there is none, and `reason` says why."""
+    """One value; None if there is none, with the `reason`."""
 
     metric: str
     value: float | None

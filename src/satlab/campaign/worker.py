@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tasks on one host: what a task of the plan asks, with a deadline, as an attempt on disk.
+"""Runs tasks of the plan on one host, each attempt with a deadline and a folder on disk.
 
-A task out of calibration is repeated here. The command holds the lock of its task: a worker that
-takes the place of a killed one waits for it, counts an attempt that ended, and removes what one
-left that did not.
+The worker repeats a task that is out of calibration. The command holds the lock of its task. A
+worker that replaces a killed one waits for this lock, counts an attempt that ended, and removes an
+attempt that did not.
 """
 
 import os
@@ -34,8 +34,8 @@ class Worker:
     measure: Measure = attempt.here
 
     def work(self, name: str, stop: threading.Event) -> ExitStatus:
-        """Do a task, unless it is done; 0 when it is recorded, 3 when the host broke it: it should
-        be tried again, elsewhere.
+        """Run a task, unless it is done. Return 0 if it is recorded, 3 if the host failed and the
+        task should be tried elsewhere.
 
         Raises:
             ConfigError: the plan is another one, or has no such task.
@@ -48,9 +48,9 @@ class Worker:
     def work_batch(
         self, name: str, stop: threading.Event, note: Callable[[str], None]
     ) -> ExitStatus:
-        """Do the tasks of a batch one after the other, and mark it when all are recorded.
-
-        What a host broke keeps none from being done; `note` gets why. Status: 0, or 3; 130
+        """Run the tasks of a batch one after the other, and mark the batch as done if all are
+        recorded. A host's failure in one task does not stop the others; `note` receives the reason.
+        Status: 0, or 3; 130
         after `stop`, and when the process that started this one has
         ended: the next engine plans what is left.
 
@@ -95,7 +95,9 @@ class Worker:
         return ExitStatus.OK
 
     def _is_final(self, task: Task, ended: list[Attempt]) -> bool:
-        """Return whether the last attempt counts: it measured, or was repeated often enough."""
+        """Return whether the last attempt counts: it measured in calibration, or there are no
+        repetitions left.
+        """
         if not ended or ended[-1].exit_status == ExitStatus.HOST:
             return False
         off = [
@@ -117,7 +119,9 @@ class Worker:
     def _attempt(
         self, plan: Plan, task: Task, number: int, lock: int, stop: threading.Event
     ) -> Attempt | None:
-        """Run the command; None when `stop` came first, and nothing is left of it."""
+        """Run the command; None if `stop` was set first, and then nothing is left of the
+        attempt.
+        """
         place = self.folder.of(task) / f"attempt-{number}"
         place.mkdir()
         try:

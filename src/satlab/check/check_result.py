@@ -32,13 +32,15 @@ class SampleInput:
     @property
     def ends(self) -> tuple[str, str]:
         """Names of client and server. The stack is called NAME if both are equal, otherwise CLIENT
-        to SERVER."""
+        to SERVER.
+        """
         client, _, server = self.stack.partition(" to ")
         return client, server or client
 
     def document(self) -> dict[str, Any]:
         """Return the input as in check.json; with variables of the programs only if there are
-        any."""
+        any.
+        """
         options = {"client": dict(self.client), "server": dict(self.server)}
         document = {"clock": self.clock, "stack": self.stack, "options": options, "seed": self.seed}
         variables = {side: dict(values) for side, values in self.environment.items() if values}
@@ -152,7 +154,8 @@ def _comparison(one: BaselineComparison) -> Compared:
 
 def _finite(value: float) -> float | None:
     """Return null for infinity, which JSON does not have: the time of a mark that was never
-    reached."""
+    reached.
+    """
     return None if math.isinf(value) else value
 
 

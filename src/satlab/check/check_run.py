@@ -182,7 +182,8 @@ class _Check:
 
     def _resume(self, file: Path) -> None:
         """Keep the samples of an earlier check. Raises ConfigError if that check had other
-        input."""
+        input.
+        """
         earlier = check_file.load(file, self._plan)
         self._earlier_s = earlier["real_s"]
         self.samples = check_file.samples(earlier)

@@ -18,7 +18,8 @@ def one(
 
 def small(case: dict[str, Any] | None = None, **changes: Any) -> Suite:
     """Return a suite of one case. `case` replaces fields of the case, `changes` fields of the
-    suite."""
+    suite.
+    """
     usual = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "targets_s": [3.0]}
     document = {
         "schema": "satlab/suite/1",

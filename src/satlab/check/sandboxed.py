@@ -62,7 +62,8 @@ class ExitReport:
     @property
     def is_refusal(self) -> bool:
         """Whether the program refused the request as unsupported. A shell that found no program
-        does not count."""
+        does not count.
+        """
         return self.status == NOT_SUPPORTED and not self.stop_reason and not self._missing
 
     @property

@@ -9,10 +9,11 @@ Methods", Biometrics Bulletin 1, 1945; the statistic of Mann and Whitney) is sig
 all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J.
 Statist. 6, 1979).
 
-Samples out of calibration are not counted. If more than half of the samples of a case are, there is
-no verdict but "not measurable". A test case that passed is counted unless the link was another one
-than requested: a busy host and late packets do not change what the programs did. One that failed
-there may have failed for lack of time.
+Samples out of calibration are not counted. If more than half of the samples of a case are out of
+calibration, the verdict is "not measurable". A test case that passed on a busy host or with late
+packets is counted, because these do not change what the programs did; it is not counted if the link
+differed from the request. A test case that failed there is not counted, because it may have lacked
+time.
 """
 
 import math
@@ -42,9 +43,9 @@ TIMING = (
     "late_packet_ratio.",
     "forward_udp_goodput_bps",
 )
-"""First parts of the names of calibration checks that judge times and rates. They do not matter for
-a test case without times, unlike the round-trip time and the host's losses, which can change what a
-program sends.
+"""Prefixes of the names of calibration checks of times and rates. They do not matter for a test
+case without times. The round-trip time and the host's losses do matter, because they can change
+what a program sends.
 """
 Result = Literal["pass", "fail", "to be determined", "unsupported", "not measurable"]
 ComparisonResult = Literal["slower", "no slower", "undecided", "not measurable"]
@@ -59,8 +60,8 @@ class TargetVerdict:
     Median and interval in s; infinite where too many samples never reached the mark.
 
     `mark_mb` None: a test case as a whole, which has no time limit. `died` has the reasons of
-    failed connections. `off` is the number of samples out of calibration; they are counted only
-    where there are no others, and of a test case that passed (`spoilt_by`).
+    failed connections. `off` is the number of samples out of calibration. They are counted only if
+    there are no others, or for a test case that passed (`spoilt_by`).
     """
 
     case: str
@@ -98,10 +99,10 @@ def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> li
 
 
 def met(found: Iterable[tuple[float | None, float | None, str]]) -> tuple[int, int, str]:
-    """Return how many targets were met, of how many, and what they are called.
+    """Return the number of targets met, their total, and their name.
 
-    `found`: mark, target and result of each verdict. Without targets, test cases (no mark) that are
-    supported count.
+    `found`: mark, target and result of each verdict. Without targets, supported test cases (no
+    mark) are counted.
     """
     every = list(found)
     judged, what = [result for _, target, result in every if target is not None], "targets met"
@@ -120,7 +121,7 @@ def _against_target(
     died = tuple(sorted({one.reason for one in counted if one.status in ("failed", "unsupported")}))
     result = _result(target, is_met=not died and target is not None and spread.high <= target)
     if counted and all(one.status == "failed" for one in counted):
-        result = "fail"  # also without a target: a baseline of nothing would accept anything
+        result = "fail"  # also without a target: an empty baseline would accept any result
     if any(one.status == "unsupported" for one in counted):
         result = "unsupported"
     elif not is_measurable(samples, is_test=mark is None):
@@ -147,7 +148,7 @@ def _result(target: float | None, *, is_met: bool) -> Result:
 
 
 def spoilt_by(sample: Sample, *, is_test: bool = False) -> str:
-    """Return the checks of calibration for which a sample does not count; empty if it does.
+    """Return the failed calibration checks that exclude a sample; empty if the sample counts.
 
     `is_test`: a test case.
     """
@@ -162,7 +163,9 @@ def calibrated(samples: Sequence[Sample], *, is_test: bool = False) -> list[Samp
 
 
 def counted_of(samples: Sequence[Sample], *, is_test: bool = False) -> Sequence[Sample]:
-    """Return the calibrated samples; all of them where none is, to be shown and not judged."""
+    """Return the calibrated samples. If there is none, return all samples, which are then shown but
+    not judged.
+    """
     return calibrated(samples, is_test=is_test) or samples
 
 
@@ -186,10 +189,11 @@ class BaselineComparison:
     """A case at one mark, compared with the baseline.
 
     `p` is one-sided. `detectable` is the smallest relative slowdown that would be found with
-    probability POWER; None: more than 1, and what is not slower is "undecided". Both are None where
-    the result is "not measurable". `n` and `n_baseline` are counted samples, `off` and
-    `off_baseline` those out of calibration. `grown_s`: by how much the mean seconds per cause of
-    whole transfers grew, whatever the mark; None: one side was not traced.
+    probability POWER. If that is above 1, it is None and a case that is not slower is "undecided".
+    Both are None if the result is "not measurable". `n` and `n_baseline` count samples in the
+    comparison, `off` and `off_baseline` samples out of calibration. `grown_s` is the growth of the
+    mean seconds per cause over whole transfers, for every mark the same; None: one side was not
+    traced.
     """
 
     case: str
@@ -257,9 +261,8 @@ class _Pair:
 def against_baseline(
     marks_mb: Sequence[float], samples: Samples, baseline: Samples, tolerance: float
 ) -> list[BaselineComparison]:
-    """Compare the cases that both have; `tolerance` is the tolerated relative slowdown.
-
-    Only measurable pairs share the probability of a false alarm.
+    """Compare the cases that both checks have; `tolerance` is the tolerated relative slowdown. The
+    probability of a false alarm is divided among the measurable pairs only.
     """
     source = random.Random(SEED)  # noqa: S311 - statistics, not a secret
     pairs = [
@@ -300,8 +303,8 @@ def _pair(
 
 
 def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float] | None:
-    """Return by how much the mean seconds per cause of the counted samples grew; None if one side
-    was not traced.
+    """Return the growth of the mean seconds per cause of the counted samples; None if one side was
+    not traced.
     """
     sides = [
         [one.spent_s for one in counted_of(samples) if one.spent_s] for samples in (now, before)
@@ -316,7 +319,7 @@ def p_slower(now: Sequence[float], before: Sequence[float], source: random.Rando
     """Return the probability of a rank sum of `now` this high or higher if both had the same
     distribution.
 
-    Monte Carlo over permutations. The observed one is counted, so the result is never 0.
+    Monte Carlo over permutations. The observed permutation is counted, so the result is never 0.
     """
     pooled = ranks([*now, *before])
     observed = sum(pooled[: len(now)])
@@ -344,7 +347,7 @@ def runs_for(
     pilot: Sequence[Sequence[float]], sizes: Sequence[int], slowdown: float, comparisons: int
 ) -> int:
     """Return the smallest of `sizes` that finds a slowdown with probability POWER at each mark; the
-    last if none does.
+    last size if none does.
 
     `pilot` has the times of a pilot for each mark; both sides are assumed to have as many samples.
     A mark that most samples of the pilot never reached is ignored.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tar archives of others, read as a stream with limits (POSIX.1-2017, pax, "ustar Interchange
+"""Untrusted tar archives, read as a stream with limits (POSIX.1-2017, pax, "ustar Interchange
 Format"; GNU tar).
 
 Limits apply before bytes are in memory; `tarfile` reads extended headers of any size. `Reader`
@@ -21,17 +21,17 @@ from typing import IO, Protocol, Self
 BLOCK = 512
 CHUNK = 1 << 16
 MOST_EXTENSIONS = 4
-"""Extended headers before one member."""
+"""Largest number of extended headers before one member."""
 READ = ("path", "linkpath", "size")
-"""Of a member's pax records; others, such as times and owners, are not used."""
+"""The pax records that we use; others, such as times and owners, are ignored."""
 SPARSE = "GNU.sparse."
 GZIP = b"\x1f\x8b"
 """First bytes of a gzip stream."""
 
 
 class ArchiveError(Exception):
-    """An archive is damaged, exceeds a limit, or would write elsewhere; the message says which
-    member.
+    """An archive is damaged, exceeds a limit, or would write outside its folder; the message names
+    the member.
     """
 
 
@@ -56,7 +56,7 @@ class Limits:
 
 
 class Kind(enum.Enum):
-    """What a member is; OTHER is a device or a pipe."""
+    """The kind of a member; OTHER is a device or a pipe."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -84,9 +84,8 @@ _LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 class Member:
     """One member.
 
-    `name` and `link` are as they are written there; `size` in bytes, 0 of anything but a file.
-
-    `offset`: where its content begins in the stream.
+    `name` and `link` are as in the archive; `size` in bytes, 0 unless it is a file. `offset`:
+    position of its content in the stream, bytes.
     """
 
     name: str
@@ -98,8 +97,8 @@ class Member:
 
 
 class Reader:
-    """Yields the members of an archive in their order; `content` is that of the member that was
-    yielded last.
+    """Yields the members of an archive in their order; `content` belongs to the last yielded
+    member.
 
     Raises ArchiveError.
     """
@@ -115,7 +114,7 @@ class Reader:
 
     @property
     def offset(self) -> int:
-        """Return how many bytes of the archive were read."""
+        """Return the number of bytes of the archive read so far."""
         return self._offset
 
     def read(self, size: int, /) -> bytes:
@@ -127,7 +126,7 @@ class Reader:
         return data
 
     def content(self) -> Iterator[bytes]:
-        """Yield what is left of the member's content, in parts of at most CHUNK bytes."""
+        """Yield the rest of the member's content, in parts of at most CHUNK bytes."""
         while data := self.read(CHUNK):
             yield data
 
@@ -253,7 +252,7 @@ class Gunzip:
     """Reads the gzip stream (RFC 1952) of a source: at most `ratio` bytes for each byte of it,
     beyond `free_bytes`.
 
-    An archive of zeros becomes 1000 times as large; those of programs and text become less than 20
+    An archive of zeros becomes 1000 times as large; archives of programs and text grow less than 20
     times.
     """
 
@@ -266,7 +265,7 @@ class Gunzip:
     def read(self, size: int, /) -> bytes:
         """Return at most so many bytes.
 
-        Raises ArchiveError at a bomb or an early end, zlib.error.
+        Raises ArchiveError if the stream expands too far or ends early, zlib.error.
         """
         while size:
             if self._inflate.eof:
@@ -293,8 +292,8 @@ class Gunzip:
 
 
 class Place:
-    """A folder below which members are written: new files and folders alone, relative to
-    descriptors, over no link.
+    """A folder below which members are written: only new files and folders, relative to
+    descriptors, never through a link.
     """
 
     def __init__(self, folder: Path, limits: Limits) -> None:
@@ -379,6 +378,6 @@ class Section:
         return data
 
     def decompressed(self) -> Source:
-        """Return it, decompressed if its first bytes are those of gzip."""
+        """Return the source, decompressed if it begins like gzip."""
         self._file.seek(self._at)
         return Gunzip(self) if self._file.read(2) == GZIP else self

@@ -17,7 +17,7 @@ from rich.table import Table
 from satlab.common import escape
 
 FILE_WIDTH = 200
-"""Columns of tables that no terminal limits."""
+"""Width of tables that are not printed on a terminal, columns."""
 
 
 def for_tables() -> Console:
@@ -36,7 +36,7 @@ def table(
     right: Collection[str] = (),
     unwrapped: Collection[str] = (),
 ) -> Table:
-    """Return a table of texts, which may be those of others.
+    """Return a table of texts, which may be untrusted.
 
     `right`, `unwrapped`: names of columns.
     """
@@ -53,7 +53,7 @@ def table(
 
 
 def say(text: object = "") -> None:
-    """Print text on stdout; what others wrote in it cannot control the terminal."""
+    """Print text on stdout. Untrusted parts of it cannot control the terminal."""
     print(escape.lines(str(text)))
 
 

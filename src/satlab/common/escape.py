@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text of others on its way out: one function for each place that text is written to, used where it
-is written.
+"""Escaping of untrusted text, with one function for each kind of output.
 
 Programs, their logs and qlogs, images, servers and hosts write the text. Whatever it holds, it
 stays text: it cannot control a terminal, become markup, name someone in a pull request, or make a
@@ -15,7 +14,7 @@ from markupsafe import Markup
 from rich.text import Text
 
 LONGEST = 4096
-"""Characters of one text in a message or a cell; what is longer is cut off, and says so."""
+"""Longest text in a message or a cell, characters; a longer text is cut off, with a mark."""
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of Unicode: control, formatting (bidirectional, too), surrogates, private, unassigned,
 line separators.
@@ -25,8 +24,7 @@ _PLAIN_MARKDOWN = re.compile(
     r"(?!.*(?://|www\.|GH-\d|mailto:|xmpp:))[\w .,;:()/%=\u00b1\u00d7\u221e\u2212\u2013+-]*",
     re.IGNORECASE,
 )
-"""Texts that GitHub shows as they are: without underscores, links, mentions and references to
-issues.
+"""Texts that GitHub shows unchanged: without underscores, links, mentions and references to issues.
 """
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -35,7 +33,7 @@ def visible(text: str, *, keep: str = "", most: int | None = LONGEST) -> str:
     """Return text with hidden characters as `\\x1b` and the like, but for those of `keep`, and cut
     off after `most`.
 
-    What is left are the characters that XML 1.0 allows (section 2.2) and that UTF-8 can encode.
+    The result has only characters that XML 1.0 allows (section 2.2) and that UTF-8 can encode.
     """
     left = 0 if most is None else len(text) - most
     if left > 0:
@@ -69,9 +67,7 @@ def lines(text: str) -> str:
 
 
 def html(value: object) -> object:
-    """Return what a template prints: jinja's `finalize`, next to its autoescape, which leaves
-    control characters.
-    """
+    """Return text for a template, as jinja's `finalize`: autoescape leaves control characters."""
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return visible(str(value), keep="\n\t", most=None) if is_text else value
 
@@ -80,9 +76,9 @@ def markdown(text: str) -> str:
     """Return text for a table cell or a heading of Markdown on GitHub; anything but plain words
     becomes code.
 
-    In code no links, mentions, references and HTML count. What would end the code or the cell is
-    replaced: a backtick and a vertical bar, as backslashes protect them in some readers and not in
-    others.
+    In code, GitHub makes no links, mentions, references or HTML. Backticks and vertical bars, which
+    would end the code or the cell, are replaced, because not every reader accepts backslashes
+    before them.
     """
     shown = visible(text).strip()
     if _PLAIN_MARKDOWN.fullmatch(shown) and "_" not in shown:
@@ -96,7 +92,7 @@ def xml(text: str) -> str:
 
 
 def csv(value: object) -> object:
-    """Return a cell: text with a quote in front where a spreadsheet would compute it."""
+    """Return a cell: text with a quote in front if a spreadsheet would compute it."""
     if not isinstance(value, str):
         return value
     shown = visible(value, keep="\n\r\t", most=None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What commands need on the host, in one table, and how it gets there.
+"""The table of programs that commands need on the host, and their installation.
 
 `satlab.common.needs` calls `install` before a command starts; `./satlab --install GROUP...` does it
 ahead. The launcher makes the Python environment with this module, too, so that it imports nothing
@@ -35,7 +35,7 @@ LOG_LINES = 15
 
 @dataclass(frozen=True)
 class Group:
-    """What a kind of command needs, beside what the groups in `includes` have."""
+    """The needs of a kind of command, in addition to the groups in `includes`."""
 
     includes: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ GROUPS = {
     "quic": Group(packages=(*_COMPILERS, "cmake", "g++"), programs=("satpep", "satperf")),
     "fec": Group(packages=_COMPILERS, programs=("satfec",)),
     "virtual": Group(("link",), programs=("satvirtual",)),
-    # Programs of others under the virtual clock: no lab, no browser.
+    # External programs under the virtual clock: no lab, no browser.
     "lockstep": Group(("virtual",), programs=("satbox",)),
     "ngtcp2": Group(packages=("ngtcp2-client", "ngtcp2-server")),
     "picoquic": Group(packages=(*_COMPILERS, "g++", "cmake", "libssl-dev"), parts=("picoquic",)),
@@ -91,14 +91,15 @@ GROUPS = {
         python=("dev",),
     ),
     "test-soak": Group(("lab", "quic"), python=("dev",)),
-    "python": Group(),  # the environment alone: what the launcher asks for
+    "python": Group(),  # only the environment, as the launcher requests it
 }
 NOT_PACKAGED = ("vm", "campaign", "picoquic", "test", "test-vm", "test-soak")
-"""Groups that a clone has and our Debian package has not."""
+"""Groups that exist only in a clone, not in our Debian package."""
 
 
 def install(*names: str, profile: str = "release") -> None:
-    """Install and build what is missing of groups; nothing if all is there. Progress is on stderr.
+    """Install and build the missing parts of groups. Does nothing if all are there. Progress is on
+    stderr.
 
     `profile` is Cargo's: with `ci` the tests of the programs are built as well.
 
@@ -312,9 +313,8 @@ class _Installation:
         return [] if is_current and wanted == known else wanted
 
     def python_environment(self, groups: list[str]) -> None:
-        """Bring dependency groups of uv.lock, whose hashes uv checks, into .venv.
-
-        Those that it had stay, as another command may use them just now.
+        """Install dependency groups of uv.lock, whose hashes uv checks, into .venv. Groups that it
+        already has stay, because another command may be using them.
         """
         self._own_the_tree("the Python environment")
         self._uv()
@@ -349,7 +349,7 @@ class _Installation:
 
     def plots(self) -> None:
         """Install npm's bundle of Plotly, half the size of the Python package's
-        (docs/decisions/0002-dependencies.md); where that fails, reports are larger.
+        (docs/decisions/0002-dependencies.md); if that fails, reports are larger.
         """
         lock = ROOT / "src/satlab/report/plots/package-lock.json"
         stamp, place, sum_ = STATE / "plots.sha256", STATE / "plots", _sha256(lock.read_bytes())
@@ -475,7 +475,7 @@ def _installed() -> set[str]:
 
 
 def _is_there(name: str, installed: set[str]) -> bool:
-    """Return whether there is a package, or a program of a name that `_choose` replaces."""
+    """Return whether a package is installed, or the program for a name that `_choose` replaces."""
     nginx = bool(shutil.which("nginx") or shutil.which("/usr/sbin/nginx"))
     match name:
         case "web":
@@ -557,7 +557,7 @@ def _output(*argv: str | Path, **settings: Any) -> str:
 
 
 def _python() -> Path:
-    """Return Debian's Python, or that which runs this."""
+    """Return Debian's Python or, without it, the running one."""
     debian = Path("/usr/bin/python3")
     return debian if debian.exists() else Path(sys.executable).resolve()
 
@@ -571,14 +571,14 @@ def _locked(name: str) -> dict[str, Any]:
 
 
 def _environment_sum() -> str:
-    """Return the SHA-256 of what the environment depends on, as the launcher computes it: a clone
-    that was moved needs a new one.
+    """Return the SHA-256 of the inputs of the environment, as the launcher computes it. They
+    include the clone's path: a moved clone needs a new environment.
     """
     return _sha256(f"{ROOT}\n".encode() + LOCK.read_bytes())
 
 
 def picoquic_archive() -> str:
-    """Return name and version of the archive that picoquic is built from."""
+    """Return name and version of picoquic's source archive."""
     return f"aiopquic {_locked('aiopquic')['version']}"
 
 
@@ -589,7 +589,7 @@ def _sources(root: Path) -> list[Path]:
 
 
 def sources_sum(root: Path) -> str:
-    """Return the SHA-256 of what the programs of a checkout are built from."""
+    """Return the SHA-256 of the sources of a checkout's programs."""
     sums = [f"{_sha256(file.read_bytes())} {file.relative_to(root)}" for file in _sources(root)]
     return _sha256("\n".join(sums).encode())
 

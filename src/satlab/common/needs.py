@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a command needs of the host: it is installed at first use, and sudo makes the command root.
+"""A command's needs: missing programs are installed at first use, and sudo makes the command root.
 
-Both only where the launcher `./satlab` started the program; its children and tests use what is
-installed.
+Both happen only if the launcher `./satlab` started the program. Its children and tests use the
+installed programs.
 """
 
 import os
@@ -32,7 +32,7 @@ def started_by_launcher() -> None:
 
 
 def ensure(*groups: Group) -> None:
-    """Install and build what is missing of `groups`; nothing if all is there.
+    """Install and build the missing parts of `groups`. Does nothing if all are there.
 
     Its progress goes to stderr.
 
@@ -45,8 +45,7 @@ def ensure(*groups: Group) -> None:
 
 
 def root(why: str) -> None:
-    """Continue as root: nothing if we are, else the same command by sudo, which replaces this
-    process.
+    """Continue as root: if we are not root, replace this process by the same command under sudo.
 
     Raises:
         HostError: not root, and there is no sudo.

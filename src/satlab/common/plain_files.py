@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that others may write while root reads them: every such file is opened here.
+"""Files that other users may write while root reads them. Every such file is opened here.
 
-No symbolic link is followed, nowhere on a path; no writer of a pipe is awaited; nothing but a plain
-file is opened, and no more is read than the caller allows. Files below a folder must belong to the
-folder's owner: a hard link to a file of another user is refused. A caller whose folder is root's
-own, and may lie behind a link of the operator, resolves it. `collect`, which may not use this,
-opens raw files alike (`collect/raw.py`).
+No symbolic link is followed anywhere on a path. Only plain files are opened, without waiting for
+the writer of a pipe, and at most as many bytes are read as the caller allows. Files below a folder
+must belong to the folder's owner, so a hard link to another user's file is refused. If root's own
+folder may lie behind an operator's link, the caller resolves the link first. `collect` must not
+import this module and opens raw files in the same way (`collect/raw.py`).
 """
 
 import contextlib
@@ -24,13 +24,12 @@ LARGEST = 1 << 62
 
 
 class RefusedError(Exception):
-    """A file exists, and is not read."""
+    """A file exists, but we refuse to read it."""
 
 
 def named(path: Path) -> Path:
-    """Return the absolute path that a user named, without `.` and `..`.
-
-    No link is looked at, let alone followed.
+    """Return the absolute form of a user's path, without `.` and `..`. Links are neither read nor
+    followed.
     """
     return Path(os.path.abspath(path))  # noqa: PTH100 - Path.resolve() follows links
 
@@ -104,8 +103,8 @@ def _parts(name: str) -> tuple[str, ...]:
 
 def _opened(folder: int, name: str, most: int) -> BufferedReader:
     """Open a plain file of an open folder. Raises OSError, RefusedError."""
-    # A device is not opened: that alone can have effects. Whatever replaces a plain file meanwhile
-    # is refused below.
+    # A device is not opened, because opening it can have effects. If something replaces the plain
+    # file meanwhile, it is refused below.
     _check(os.stat(name, dir_fd=folder, follow_symlinks=False), most)
     handle = os.open(
         name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
@@ -190,8 +189,8 @@ def walk(root: Path, depth: int, folders: int, entries: int) -> Iterator[Found]:
     """Yield the plain files below a folder by name, those of a folder before those of the folders
     in it.
 
-    At most so many folders are opened, down to a depth, and so many entries of each are looked at.
-    What cannot be listed is left out.
+    The number of folders, their depth, and the entries of each are limited. Folders that cannot be
+    listed are left out.
     """
     waiting: list[tuple[str, ...]] = [()]
     for _ in range(folders):

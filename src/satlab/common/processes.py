@@ -27,7 +27,7 @@ error for every lost packet.
 
 @dataclass(frozen=True)
 class Entrance:
-    """How to run a command elsewhere: the words before it, and all its variables."""
+    """How to run a command in another place: the words before it, and all its variables."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -44,12 +44,12 @@ class TrackedProcess(BaseModel):
     log: Path
 
     def is_alive(self) -> bool:
-        """Return whether it runs; a zombie does not."""
+        """Return whether the process runs; a zombie does not."""
         return start_ticks(self.pid) == self.start_ticks
 
     def exit_code(self) -> int | None:
-        """Return how it ended, -N for signal N; None while it runs, or if this program is not its
-        parent.
+        """Return the exit status, -N for signal N; None while the process runs, or if this program
+        is not its parent.
         """
         with contextlib.suppress(ChildProcessError):
             # WNOWAIT leaves it to be reaped.
@@ -59,9 +59,8 @@ class TrackedProcess(BaseModel):
         return None
 
     def is_reaped(self) -> bool:
-        """Reap it if it is a child of this program.
-
-        Its last thread may end a moment after its first.
+        """Reap the process if it is a child of this program. Its last thread may end a moment after
+        its first.
         """
         try:
             return os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
@@ -69,7 +68,7 @@ class TrackedProcess(BaseModel):
             return True
 
     def last_words(self) -> str:
-        """Return the end of its log on one line."""
+        """Return the end of the process's log on one line."""
         text = log_tail(self.log)
         if text is None:
             return "it left no log"
@@ -104,7 +103,7 @@ class ProcfsProcess:
 
 
 def read_process(pid: int) -> ProcfsProcess | None:
-    """Read a process of any state from /proc; None when there is none."""
+    """Read a process in any state from /proc; None if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -159,7 +158,7 @@ def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
         (os.POSIX_SPAWN_OPEN, 1, str(out), flags, 0o600),
         (os.POSIX_SPAWN_OPEN, 2, str(log), flags, 0o600),
     ]
-    # SIGPIPE and SIGXFSZ: Python ignores them, and what is ignored would be inherited.
+    # SIGPIPE and SIGXFSZ: Python ignores them, and the child would inherit that.
     default = [signal.SIGPIPE, signal.SIGXFSZ]
     try:
         pid = os.posix_spawnp(
@@ -171,13 +170,13 @@ def start(argv: list[str], *, out: Path, log: Path) -> TrackedProcess:
 
 
 def finish(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
-    """Terminate a child of this program, kill it when it has not ended in time, and reap it."""
+    """Terminate a child of this program, kill it if it does not end in time, and reap it."""
     child.terminate()
     reap(child, within_s)
 
 
 def reap(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: float) -> None:
-    """Wait for a child's end, and kill it when it has not come in time."""
+    """Wait for a child's end, and kill the child if it does not end in time."""
     try:
         child.wait(within_s)
     except subprocess.TimeoutExpired:
@@ -186,8 +185,8 @@ def reap(child: "subprocess.Popen[bytes] | subprocess.Popen[str]", within_s: flo
 
 
 def send(pids: set[int], belong: Callable[[], set[int]], number: signal.Signals) -> None:
-    """Send a signal to processes through pidfds. Once held, each is checked again, as its number
-    may have become another process's.
+    """Send a signal to processes through pidfds. Each process is checked again once its pidfd is
+    open, because another process may have taken its number.
     """
     with contextlib.ExitStack() as held:
         handles = {}

@@ -2,8 +2,8 @@
 """Temporary folders of root, below which jobs and programs under test write. They are removed
 whatever they contain.
 
-A sandboxed program writes to a file system in memory with a size (`sized`), mounted in such a
-folder: so the kernel bounds its bytes and files, however the program holds them.
+A sandboxed program writes to a tmpfs of limited size (`sized`), mounted in such a folder. So the
+kernel limits the program's bytes and files, even files that it deleted but keeps open.
 """
 
 import errno
@@ -34,7 +34,7 @@ def remove(path: Path, within_s: float = REMOVE_S) -> None:
     File systems that are mounted in it are detached, and not entered.
 
     Raises:
-        HostError: something is left after `within_s`, or cannot be removed.
+        HostError: a file cannot be removed, or some are left after `within_s`.
     """
     for mounted in _mounted_below(path):
         _mount("umount", "--lazy", "--", str(mounted))
@@ -55,9 +55,9 @@ def remove(path: Path, within_s: float = REMOVE_S) -> None:
 def sized(folder: Path, size_bytes: int, files: int) -> None:
     """Mount an empty tmpfs on `folder` (empty, and ours); sandboxed programs may write to it.
 
-    It holds so many bytes, at most half of the host's memory, and so many files and folders. What a
-    program writes there counts as memory of its sandbox. `remove` detaches it, and `folder` and
-    `sweep` do.
+    Its size is `size_bytes`, but at most half of the host's memory; it holds at most `files` files
+    and folders. A program's files there count as memory of its sandbox. `remove`, `folder` and
+    `sweep` unmount it.
 
     Raises:
         HostError: it cannot be mounted.
@@ -100,7 +100,7 @@ def _mount(*argv: str) -> None:
 
 
 def _mounted_below(path: Path) -> list[Path]:
-    """Return the mount points in a folder, and itself if it is one, the last mounted first."""
+    """Return the mount points in a folder, including the folder itself, the last mounted first."""
     lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
     known = (
         Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), line.split()[4])) for line in lines
@@ -148,7 +148,7 @@ def sweep() -> list[Path]:
     """
     left = []
     for path in sorted(Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*")):
-        with suppress(OSError):  # it goes just now, is a link, or is locked by who uses it
+        with suppress(OSError):  # it is being removed, is a link, or is in use (locked)
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,7 +17,7 @@ class WebUrl(NamedTuple):
 
 
 def parse(url: str, port: int) -> WebUrl | None:
-    """Take a URL apart, with the port where it names none; None for anything else."""
+    """Parse a URL, with a default port; None if it is invalid."""
     try:
         parts = urlsplit(url)
         port = parts.port or port

@@ -4,10 +4,10 @@ verdicts.
 
 Intervals are percentile bootstrap intervals (Efron, "Bootstrap Methods: Another Look at the
 Jackknife", Ann. Statist. 7, 1979; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
-section 13.3). Draws are seeded: equal samples have equal intervals. Those of means of few runs are
-Student's (Biometrika 6, 1908), of two of them with Welch's degrees of freedom (Biometrika 34,
-1947). Not scipy's: scipy.stats takes 0.9 s to import and 216 MB with numpy, and knows no censored
-medians.
+section 13.3). Draws are seeded: equal samples have equal intervals. Intervals of means of few runs
+are Student's (Biometrika 6, 1908); for two means with Welch's degrees of freedom (Biometrika 34,
+1947). We do not use scipy.stats: it takes 0.9 s to import and 216 MB with numpy, and has no
+censored medians.
 """
 
 import math
@@ -91,8 +91,8 @@ def student(freedom: float) -> float:
 def around(value: float, parts: Sequence[tuple[float, int]]) -> Interval | None:
     """Return the interval around a value that is a sum of independent means.
 
-    `parts`: of each mean the variance that it adds, and its number of samples. Those of one sample
-    have none and are left out; without others there is no interval.
+    `parts`: for each mean, the variance that it adds and its number of samples. A mean of one
+    sample has no variance and is left out; if no others remain there is no interval.
     """
     known = [(variance, runs) for variance, runs in parts if runs > 1]
     whole = sum(variance for variance, _ in known)
@@ -214,6 +214,6 @@ def is_below(difference: Interval, runs: int, reference: float = 0.0) -> Verdict
 
 
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict on a claim with several parts: the worst of theirs."""
+    """Return the verdict on a claim with several parts: the worst verdict of the parts."""
     worst_first: tuple[Verdict, ...] = ("does not hold", "not measured", "undecided", "holds")
     return next(verdict for verdict in worst_first if verdict in verdicts)

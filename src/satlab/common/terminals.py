@@ -2,7 +2,8 @@
 """Further terminals of a lab: each is an ST with its own LAN and client, next to those of
 `lab.yml`.
 
-Terminal 1 is that of `lab.yml`, with its proxies. Terminal N has the nodes `st-N` and `client-N`,
+Terminal 1 is the one in `lab.yml`, with its proxies. Terminal N has the nodes `st-N` and
+`client-N`,
 joined by a LAN. Its addresses follow from N, and are benchmarking addresses (RFC 2544). `lab.yml`
 may name further terminals: the VM lab has a machine for each of their nodes, and the embedded lab
 has as many.
@@ -32,7 +33,7 @@ from satlab.common.topology import (
 MOST = 64
 """Terminals that a lab can have; satlink's limit (schemas/link-config.schema.json)."""
 FIRST_LAN = IPv4Network("198.18.64.0/24")
-"""LANs of further terminals: that of terminal N is the Nth subnet after this one."""
+"""LANs of further terminals: terminal N has the Nth subnet after this one."""
 FIRST_SPOT, FIRST_GW_LAN = (IPv4Network(f"198.18.{third}.0/24") for third in (160, 192))
 """Satellite networks of further spots, and the networks behind their gateways: as those LANs, by
 the spot's number.
@@ -64,9 +65,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class ProfileTerminal:
-    """A further terminal of a profile: its id, and that of its gateway where the ST has another
-    (None: the ST's).
-    """
+    """A further terminal of a profile: its id, and its gateway's id (None: the ST's gateway)."""
 
     id: int
     gateway: int | None = None
@@ -134,9 +133,10 @@ def entities(topology: Topology) -> dict[str, str]:
 def with_terminals(topology: Topology, count: int, spots: Sequence[int] = ()) -> Topology:
     """Return a topology with `count` terminals in all, 1 to `MOST`; its further nodes come last.
 
-    `spots` are the numbers of the further terminals' spots, one after the other from 2 on as they
-    first occur; none: all are in the first. A further spot is a satellite network with a gateway of
-    its own, which has a network to the node behind the first gateway.
+    `spots` are the numbers of the further terminals' spots; new spots are numbered from 2 in the
+    order of their first use. Empty: all terminals are in the first spot. A further spot is a
+    satellite network with its own gateway, which has a network to the node behind the first
+    gateway.
 
     Raises:
         ConfigError: the count is out of its limits, or lab.yml uses what a further terminal needs.
@@ -244,8 +244,8 @@ def named(path: Path = LAB_FILE, size: Size = Size.SMALL) -> Topology:
     on an emulation network, too.
 
     Raises:
-        ConfigError: the file is not usable, or a further terminal is another than this; every
-            fault.
+        ConfigError: the file is not usable, or a further terminal differs from `with_terminals`;
+        with every fault.
     """
     whole = load(path, whole=True, size=size)
     numbers = {int(match[1]) for name in whole.nodes if (match := FURTHER.fullmatch(name))}

@@ -37,7 +37,7 @@ MAX_FILE_BYTES = 65536
 
 
 def _text(value: object) -> object:
-    """Refuse numbers where an address is meant: `ipaddress` would read 10 as 0.0.0.10."""
+    """Refuse a number in place of an address: `ipaddress` would read 10 as 0.0.0.10."""
     if not isinstance(value, str | IPv4Address | IPv4Network):
         raise ValueError("write it as text, not as a number or a list")
     return value
@@ -104,10 +104,11 @@ SECOND = {"client2": Role.CLIENT, "server2": Role.SERVER}
 class Network(_Model):
     """A subnet.
 
-    `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, internet networks alone.
+    `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, only for internet
+    networks.
 
-    `size`: the lab that it is in; those of size small are in all. A node is in the labs that its
-    networks are in.
+    `size`: the smallest lab with this network; networks of size small are in all labs. A node is in
+    the labs of its networks.
     """
 
     model_config = ConfigDict(
@@ -152,7 +153,7 @@ class Node(_Model):
 
 
 class Service(StrEnum):
-    """What a machine outside the path does."""
+    """The service of a machine outside the path."""
 
     OPENBACH_CONTROLLER = "openbach_controller"
     COLLECTOR = "collector"
@@ -193,7 +194,7 @@ class Machines(_Model):
 class Topology(_Model):
     """The lab of `vagrant/lab.yml`: networks, nodes in the order of the path, machines.
 
-    `machines` matter to the VM lab alone.
+    Only the VM lab uses `machines`.
 
     `ipv6`: the embedded lab's nodes have addresses of IPv6, too (`common/ipv6.py`).
     """

@@ -52,7 +52,8 @@ def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
 
 def status(lab_id: str | None, *, json_lines: bool) -> int:
     """Print the state of all labs, or of one. Return FAILED if a lab is broken or the named lab is
-    absent."""
+    absent.
+    """
     found = [lab.status(lab_id)] if lab_id else lab.list_labs()
     for each in found:
         say(json.dumps(asdict(each), default=str) if json_lines else _line(each))

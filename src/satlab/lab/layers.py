@@ -38,7 +38,8 @@ class Layers:
 
     def mounts(self) -> list[Mount]:
         """Return the layers' mounts in a sandbox. They must come before all other mounts, which may
-        lie below them."""
+        lie below them.
+        """
         if self.stacked:
             return [Mount(target, f"/{place}") for place, target, _ in self._stacks()]
         return [Mount(self.folder / layer, f"{SHOWN_AT}/{layer}") for layer in LAYERS]

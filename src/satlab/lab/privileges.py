@@ -48,7 +48,8 @@ LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
 TUNNELS = ("satlab_fec", "satlab_vpn")
 """Jobs that see the TUN device. They can make interfaces only in their node: CAP_NET_ADMIN counts
-nowhere else."""
+nowhere else.
+"""
 
 _BOX = Path(__file__).with_name("expose_paths.py")
 FIRST_UID, UIDS = 1_900_000_000, 1 << 16

@@ -268,7 +268,8 @@ def programs() -> tuple[Mount, ...]:
 
 _CACHES = (Path("/var/cache/fontconfig"), Path("/var/lib/dpkg"))
 """Without its cache a browser would read every font again. Results have the versions of installed
-packages."""
+packages.
+"""
 
 
 def _text(path: Path | None) -> str | None:

@@ -143,7 +143,8 @@ class WebObject:
 @dataclass(frozen=True)
 class Page:
     """A checked page: the fields of `page.yml` and the objects in document order, the document
-    first."""
+    first.
+    """
 
     name: str
     title: str

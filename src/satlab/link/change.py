@@ -114,7 +114,7 @@ class LinkChange(QueueOptions, LossOptions, ChangeOptions):
         return text
 
     def link_set(self, direction: Direction) -> LinkSet:
-        """Return the change of a direction. Raises ConfigError with every fault."""
+        """Return the change of one direction. Raises ConfigError with every fault."""
         fields: dict[str, Any] = {
             "direction": direction,
             "terminal": self.terminal,

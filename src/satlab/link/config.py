@@ -125,7 +125,9 @@ class GilbertElliott(_Loss):
 
 
 class Bursts(_Loss):
-    """Everything is lost for `duration_ms` of every `period_ms`, the first time at `first_ms`."""
+    """Every packet is lost for `duration_ms` of each `period_ms`, for the first time at
+    `first_ms`.
+    """
 
     model: Literal["bursts"] = "bursts"
     period_ms: Annotated[Milliseconds, Field(gt=0)]
@@ -189,7 +191,7 @@ class Handover(_Sparse):
 
 
 class GatewayChange(LinkModel):
-    """The gateway of a terminal, or of all, from now on: its id in the profile, and what happens to
+    """The new gateway of one terminal, or of all: its id in the profile, and the treatment of
     waiting packets.
     """
 
@@ -198,14 +200,14 @@ class GatewayChange(LinkModel):
 
 
 class LinkSet(_Sparse):
-    """Changes of one direction of a running link, or of both of its satellite segment; at least
-    one.
+    """Changes of one direction of a running link, or of both directions of its satellite segment;
+    at least one.
 
     `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the
-    Es/N0, beyond what the profile does. `modcod`: an id of EN 302 307-1 that stays in force, or the
-    loop chooses again (acm); forward alone. `terminal`: of this one alone, the ST is 1; None: of
-    all that share the direction. `gateway`: of both directions. A terrestrial direction has neither
-    queue nor what a radio link has.
+    Es/N0, in addition to the profile's attenuation. `modcod`: an id of EN 302 307-1 that stays in
+    force, or "acm" for adaptive coding again; forward direction only. `terminal`: the change is for
+    this terminal only (the ST is 1); None: for all terminals of the direction. `gateway` changes
+    both directions. A terrestrial direction has no queue and no fields of a radio link.
     """
 
     direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
@@ -285,8 +287,8 @@ class Attachment(LinkModel):
 
 
 class Further(_Sparse, Attachment):
-    """A further terminal: TUN, subnets of its LAN, own addresses, id in the profile; None: it is
-    equal to the ST.
+    """A further terminal: TUN, subnets of its LAN, own addresses, and id in the profile (None:
+    equal to the ST).
     """
 
     subnet: Annotated[str, limits("terminals.subnet")]
@@ -325,8 +327,8 @@ class Probes(LinkModel):
 class LinkConfig(LinkModel):
     """The configuration that `satlink validate|plan|run` reads; `link.json`.
 
-    `st` and `gw` are None where OpenSAND carries the satellite segment: satlink then serves the
-    terrestrial one alone.
+    `st` and `gw` are None if OpenSAND carries the satellite segment: satlink then serves only the
+    terrestrial one.
     """
 
     schema_: Literal["satlab/link-config/1"] = Field(default="satlab/link-config/1", alias="schema")
@@ -377,10 +379,10 @@ class LinkRequest:
     `terrestrial_one_way_delay_ms` replaces the topology's; `metrics` is the file of the link
     metrics, `logs` the folder of OpenSAND's logs (None: the lab's own folder). `probes` is the
     ADDRESS:PORT of a collector that gets every sample under OpenSAND's probe names. `terminals` are
-    those of the profile for the further ones of the topology, in their order; none: these are equal
-    to the ST. `lan_loss` is the ratio of packets lost on the client's LAN, each way. `lenient`:
-    accept what OpenSAND's loader accepts of a profile although it is wrong. `opensand_defects`,
-    with that timing: the losses and FIFOs of 8.2.0.
+    the profile's terminals for the topology's further terminals, in order; empty: these equal the
+    ST. `lan_loss` is the share of packets lost on the client's LAN, each way. `lenient`: accept
+    faults of a profile that OpenSAND's loader accepts. `opensand_defects`: emulate the losses and
+    FIFOs of 8.2.0; only with OpenSAND's timing.
     """
 
     profile: Path
@@ -469,8 +471,8 @@ def build_config(
 def _gateways(
     topology: Topology, lab_id: str, found: tuple[ProfileTerminal, ...]
 ) -> tuple[FurtherGateway, ...]:
-    """Return the gateways of further spots, as many as the topology has: satlink names those that
-    it lacks.
+    """Return the gateways of the topology's further spots. satlink reports gateways that are
+    missing in the profile.
     """
     pairs = zip(terminals.further_spots(topology), terminals.gateways(found), strict=False)
     return tuple(
@@ -505,7 +507,9 @@ def _further(
 
 
 def _probes(topology: Topology, lab_id: str, request: LinkRequest) -> Probes | None:
-    """Return the collector; entities of OpenSAND are where the emulation network is."""
+    """Return the collector of probes; the nodes on the emulation network run OpenSAND's
+    entities.
+    """
     if request.probes is None:
         return None
     emulation = {
@@ -566,7 +570,7 @@ def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
 def _attachment(
     topology: Topology, lab_id: str, kind: NetworkKind, role: Role | None
 ) -> Attachment:
-    """Return a network's interface at the node with `role`; None = the one that is not the
+    """Return a network's interface at the node with `role`; None: the interface that is not the
     server's.
     """
     ends = topology.ends(topology.network_of(kind))

@@ -7,7 +7,7 @@ from satlab.link.config import Emulator
 from satlab.link.plan import LinkPlan
 
 RTT_MARGIN_MS = 1.0
-"""How far the mean RTT may lie beyond the frame model's maximum, ms: host noise of four TUN and
+"""Largest excess of the mean RTT over the frame model's maximum, ms: host noise of four TUN and
 eight veth hops.
 """
 RATE_MARGIN = 0.02
@@ -17,10 +17,10 @@ OPENSAND_RTT_MARGIN_MS = 19.5
 host.
 """
 OPENSAND_RATE = (0.90, 1.01)
-"""Steady forward rate of OpenSAND 8.2.0 as a ratio of that of its ticks. As released it loses
-packets at saturation: 0.90 to 0.96 with QPSK 1/4 at 40 Mbaud, 0.60 with geo-acm. Without that
-defect 0.995, and 0.92 with geo-acm: a margin of 1 dB makes it use MODCOD 26 where the ticks' plan
-has 28.
+"""Steady forward rate of OpenSAND 8.2.0 as a share of the planned rate of its ticks. The released
+version loses packets at saturation: 0.90 to 0.96 with QPSK 1/4 at 40 Mbaud, 0.60 with geo-acm.
+Without that defect the share is 0.995, and 0.92 with geo-acm: a margin of 1 dB makes OpenSAND use
+MODCOD 26, while the plan has 28.
 """
 
 
@@ -48,8 +48,8 @@ def expectation(plan: LinkPlan, emulator: Emulator) -> Expectation:
     if emulator == "satlink":
         low, high = rate * (1 - RATE_MARGIN), rate * (1 + RATE_MARGIN)
         directions = ("forward", "return")
-        # On demand the plan is about echoes that come one by one; of those that come together some
-        # find slots.
+        # With slots on demand the plan is for single echoes. Of several echoes together some find
+        # slots that are already granted.
         least = rtt.configured if plan.return_.demand else rtt.min
         rtts = rtt.mean, least, rtt.max + RTT_MARGIN_MS
         return Expectation(*rtts, rate, low, high, loss=True, watched=directions)

@@ -214,7 +214,7 @@ class Platform:
 
 
 def describe(profile: Path, satlink: Path) -> Description:
-    """Read what the machines of a profile need; the rest is OpenSAND's to judge.
+    """Read the needs of a profile's machines; OpenSAND itself checks the rest.
 
     Raises:
         ConfigError: something that a machine needs is missing, with every fault.
@@ -319,22 +319,17 @@ def process_name(machine: Machine) -> str:
 
 
 def is_initialized(log: str) -> bool:
-    """Return whether an entity takes messages: before that a logon is lost, and the next comes 5 s
-    later.
-    """
+    """Return whether an entity takes messages. An earlier logon is lost and repeated after 5 s."""
     return _INITIALIZED in log
 
 
 def meaning(exit_code: int) -> str:
-    """Return what an exit code means; negative ones are signals.
-
-    Empty for codes that are not documented.
-    """
+    """Return the meaning of an exit code (negative: a signal); empty for undocumented codes."""
     return _EXIT_CODES.get(_OF_A_SHELL - exit_code if exit_code > _OF_A_SHELL else exit_code, "")
 
 
 def progress(machine: Machine, log: str) -> str:
-    """Return how far an entity's start has come, from its log."""
+    """Return the progress of an entity's start, from its log."""
     name = machine.name
     if not is_initialized(log):
         return f"{name} is not initialized"

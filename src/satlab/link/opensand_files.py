@@ -14,11 +14,11 @@ _HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def read(file: Path) -> ET.Element:
-    """Return `root` of a file that satlink has read before, and so refused document types and
+    """Return `root` of a file that satlink has already read: satlink refuses document types and
     entities.
 
     Raises:
-        ConfigError: it has a document type all the same, or cannot be read.
+        ConfigError: the file has a document type after all, or cannot be read.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -42,8 +42,8 @@ def write(root: ET.Element, file: Path) -> None:
 
 
 def put(parent: ET.Element, path: str, text: str, order: Iterable[str] = ()) -> None:
-    """Write the text of the leaf at `path` below `parent`; what is missing of it is made, in
-    `order` among siblings.
+    """Write the text of the leaf at `path` below `parent`. Missing elements are made, in `order`
+    among siblings.
     """
     for name in path.split("/"):
         found = parent.find(name)
@@ -98,7 +98,7 @@ def for_lab(
 
 
 def own_section(entity: GroundEntity) -> Mapping[str, str]:
-    """Return the leaves by which an entity knows itself."""
+    """Return the leaves that identify an entity in its infrastructure file."""
     return {
         "entity_id": str(entity.entity_id),
         "emu_address": str(entity.emu_address),

@@ -343,8 +343,8 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         """Return the further terminals of the profile that a lab has, each with the profile's
         values.
 
-        None where their number is given: these are equal to the ST. None with OpenSAND as emulator
-        or its timing: there the lab has the packets of one terminal.
+        None if their number is given: these terminals equal the ST. None with OpenSAND as emulator
+        or its timing: such a lab carries the packets of only one terminal.
 
         Raises:
             ConfigError: the profile is not usable.

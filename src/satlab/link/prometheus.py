@@ -14,7 +14,9 @@ from satlab.common.errors import HostError
 from satlab.common.exposition import family
 
 TAIL_BYTES = (1 << 17, 1 << 20, 1 << 24)
-"""Numbers of bytes that are read from the end, one after the other, until they hold a sample."""
+"""Sizes of the pieces that are read from the file's end, one after the other, until one holds a
+sample, bytes.
+"""
 HELP = {
     "queue_bytes": "IP bytes waiting at the end of the interval",
     "queue_packets": "IP packets waiting at the end of the interval",
@@ -84,8 +86,8 @@ OF_FIFO = {
     "sent_packets": "packets that left a FIFO for a frame in the interval",
     "dropped_packets": "packets dropped by a FIFO in the interval",
 }
-"""Figures of each FIFO with packets where there are several, of each terminal where several share
-the link.
+"""Figures of each FIFO with packets, if there are several; of each terminal, if several share the
+link.
 """
 
 PREFIX = "satlab_link_"
@@ -130,7 +132,7 @@ def last_sample(path: Path) -> dict[str, Any]:
             for tail in TAIL_BYTES:
                 file.seek(max(0, size - tail))
                 lines = file.read(tail).split(b"\n")
-                # The first piece may be half a line, and the last is one being written, or nothing.
+                # The first line may be cut off; the last one is empty or still being written.
                 for line in reversed(lines[:-1] if size <= tail else lines[1:-1]):
                     sample: dict[str, Any] = json.loads(line)
                     if sample["type"] == "sample":
@@ -141,8 +143,8 @@ def last_sample(path: Path) -> dict[str, Any]:
 
 
 def values(sample: dict[str, Any]) -> Values:
-    """Return the figures of a sample, without those that were not measured or are another
-    emulator's.
+    """Return the figures of a sample, without figures that were not measured or belong to another
+    emulator.
     """
     found: Values = {name: {} for name in TEXTS}
     for direction, figures in sample.items():

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 
 DEADLINE_S = 60.0
-"""Each command takes milliseconds; one that takes longer than this hangs."""
+"""Each command takes milliseconds; a command that takes longer than this hangs, s."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -23,7 +23,7 @@ def ask(
 ) -> Answer:
     """Run `satlink VERB ARGUMENTS` and read the JSON it prints.
 
-    Raises as `run`, and HostError when it answers what `answer` does not allow.
+    Raises as `run`, and HostError if the answer does not fit the model `answer`.
     """
     done = run(satlink, verb, arguments, refused)
     try:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures of one run, by name: of the outcome of flows, or of the records of a scenario.
-
-Those of a phase may differ from phase to phase.
+"""Figures of one run, by name, from the outcome of flows or the records of a scenario. Some figures
+are taken for each phase.
 """
 
 import math
@@ -14,11 +13,11 @@ from satlab.papers.scenario_figures import EARLY_S, Records
 
 Outcome = Mapping[str, Any]
 Spread = tuple[float, float | None]
-"""Mean, and standard deviation over the time of the run where there is one."""
+"""Mean, and standard deviation over the time of the run if the figure has one."""
 
 PERCENTILES = (5, 25, 50, 75, 95)
 LAST_S = 30
-"""Fairness in the long term is that of the last seconds in which all flows are there."""
+"""Long-term fairness is taken over this many last seconds in which all flows are there."""
 ALONE_S = 40
 """The end of a run in which the last flow is alone (thesis, section 6.3.1.4)."""
 PAPER_ACKS_PER_S = 966
@@ -29,10 +28,9 @@ PAPER_ACK_BYTES = 94
 
 @dataclass(frozen=True)
 class FigureOf:
-    """A figure: name and unit for people, digits, whether it is of a phase, and how to read it.
-
-    `bootstrap`: what is made of its samples, with a bootstrap interval; else it is their mean with
-    Student's.
+    """A figure: its name and unit for people, digits, whether it is taken for each phase, and how
+    to read it. `bootstrap`: the estimate from its samples, with a bootstrap interval; None: their
+    mean, with Student's interval.
     """
 
     title: str
@@ -96,15 +94,15 @@ def _life_s(outcome: Outcome, flow: Mapping[str, Any]) -> float:
 
 
 def _complete_s(outcome: Outcome) -> float | None:
-    """Return the mean time to complete; None when a flow was not complete."""
+    """Return the mean time to complete, s; None if a flow did not complete."""
     flows = first_group(outcome)
     whole = all(flow["status"] == "ok" for flow in flows)
     return fmean(_life_s(outcome, flow) for flow in flows) if whole else None
 
 
 def least_s(outcome: Outcome) -> float:
-    """Return the time that the first group's flows had to complete: the first of them, from its
-    start to the end.
+    """Return the time that the first group's flows had to complete, s: from the start of its first
+    flow to the end of the run.
     """
     flows = first_group(outcome)
     asked = {flow["id"]: flow["start_s"] for flow in outcome["request"]["flows"]}
@@ -115,12 +113,11 @@ def least_s(outcome: Outcome) -> float:
 
 
 def _complete_share(percent: int) -> Callable[[Outcome], float | None]:
-    """Return the time to complete of the flow at a percentile of the first group;
+    """Return a percentile of the first group's times to complete, s; None if the flow at that rank
+    did not complete.
 
-    None where that one was not complete.
-
-    Nearest rank: of 40 flows the 5th percentile is the second one. What was not complete is slower
-    than all others.
+    Nearest rank: of 40 flows the 5th percentile is the second. A flow that did not complete counts
+    as slower than all others.
     """
 
     def read(outcome: Outcome) -> float | None:
@@ -139,7 +136,9 @@ def _late(outcome: Outcome) -> Sequence[Mapping[str, Any]]:
 
 
 def _time_to_share(outcome: Outcome) -> float | None:
-    """Return the mean time to 80 % of the fair share; that of a flow that never has it is its life."""
+    """Return the mean time to 80 % of the fair share, s; for a flow that never reaches it, its
+    whole life counts.
+    """
     times = [
         (
             flow["time_to_80_percent_s"]

@@ -10,7 +10,7 @@ BIN_MS = 100
 
 
 def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
-    """Return the run of a number, which is its seed."""
+    """Return the file of flows of one run; the run's number is its seed."""
     duration_s = cell.duration_s or paper.duration_s
     link = paper.links[cell.link or paper.path[0].link]
     back_mbps = cell.return_mbps or link.return_mbps or link.rate_mbps
@@ -41,7 +41,7 @@ def request(paper: Paper, cell: Cell, number: int) -> dict[str, Any]:
 def _return_queue(paper: Paper, cell: Cell, link: Link, back_mbps: float) -> dict[str, Any]:
     """Return the queue of the return direction.
 
-    A BDP of the forward queue is one of the forward rate.
+    The forward queue's BDP uses the forward rate.
     """
     limit = cell.return_queue or paper.return_queue
     if limit != "forward":

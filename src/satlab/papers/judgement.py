@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A paper's conclusions judged by the runs of its cells.
 
-A rule with fewer runs than the paper's file asks for is undecided, and so is one whose bound lies
-within the 95 % interval of its figure, or one with a cell of which every run failed.
+A rule is undecided if it has fewer runs than the paper's file requires, if its bound lies within
+the 95 % interval of its figure, or if all runs of one of its cells failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ VERDICT: Mapping[bool | None, Verdict] = {True: "holds", False: "does not hold",
 
 @dataclass(frozen=True)
 class Judgement:
-    """A conclusion, whether it holds here, and what shows it."""
+    """A conclusion, whether it holds here, and the evidence."""
 
     conclusion: Conclusion
     verdict: Verdict
@@ -33,7 +33,7 @@ class Judgement:
 class Judge:
     """Judges conclusions.
 
-    `figure` returns a figure of a cell in a phase, None where it was not measured.
+    `figure` returns a figure of a cell in a phase; None if it was not measured.
     """
 
     paper: Paper
@@ -53,7 +53,7 @@ class Judge:
         return Judgement(conclusion, statistics.all_of([verdict for verdict, _ in found]), evidence)
 
     def lacking(self, cell: str) -> int:
-        """Return how many runs of a cell a conclusion lacks."""
+        """Return the number of runs of a cell that a conclusion still lacks."""
         return max(0, self.paper.needed_of(self._cells[cell]) - len(self.runs.get(cell, ())))
 
     def _check(self, rule: Rule) -> Iterator[tuple[Verdict, str]]:

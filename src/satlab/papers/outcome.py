@@ -23,12 +23,12 @@ class Run:
     is_uncalibrated: bool
 
     def spread(self, figure: str, phase: int) -> Spread | None:
-        """Return a figure, and its standard deviation over the time of a phase where it has one."""
+        """Return a figure, and its standard deviation over the time of a phase if it has one."""
         return FIGURES[figure].read(self.outcome, phase)
 
     def has_failed(self, figure: str) -> bool:
-        """Return whether the run counts as failed for a figure: a scenario whose sample failed, or
-        flows of which any did.
+        """Return whether the run counts as failed for a figure: in a scenario if its sample failed,
+        with flows if any flow failed.
         """
         if isinstance(self.outcome, Records):
             return self.spread(figure, 0) is None
@@ -36,6 +36,6 @@ class Run:
 
 
 def of_flows(number: int, outcome: Mapping[str, Any]) -> Run:
-    """Return the run of an outcome; only those on the real clock have a calibration."""
+    """Return the run of an outcome. Only outcomes on the real clock have a calibration."""
     failed = any(flow["status"] == "failed" for flow in outcome["flows"])
     return Run(number, outcome, failed, bool(outcome.get("calibration")))

@@ -2,8 +2,8 @@
 """A paper as a folder of data, `papers/NAME/`: paper.yml (links, matrix, rules, assumptions) and
 published.csv.
 
-Its cells are flows over one wire, or scenarios in labs. real.yml, where there is one, has cells,
-rules and plots for the real clock in place of those of paper.yml.
+Its cells are flows over one wire, or scenarios in labs. An optional real.yml has cells, rules and
+plots that replace paper.yml's on the real clock.
 """
 
 import csv
@@ -30,9 +30,9 @@ CLOCKS: dict[str, tuple[Clock, ...]] = {
 }
 """Papers, and the clocks under which each can be repeated, its default first."""
 LAB_S = 15.0
-"""A lab's start, calibration and end, and the figures of its run, take about so long."""
+"""Time for a lab's start, calibration and end, and for the figures of its run, s."""
 SPEED = 50
-"""On one core the virtual clock is about this many times as fast as the real one."""
+"""Speed of the virtual clock on one core, as a multiple of real time."""
 ReturnQueue = Annotated[float, Field(gt=0)] | Literal["forward"]
 """Limit of the return direction's queue: bandwidth-delay products of its own rate, or the bytes of
 the forward one.
@@ -57,14 +57,14 @@ class Link(Strict):
 
 
 class Stretch(Strict):
-    """The link that carries the flow from a moment on, s."""
+    """The link that carries the flow from a given time on, s."""
 
     at_s: float = Field(ge=0)
     link: str
 
 
 class Assumption(Strict):
-    """What the paper does not say, and what is assumed."""
+    """A fact that the paper does not state, and our assumption."""
 
     what: str
     assumed: str
@@ -78,9 +78,9 @@ class Saved(Strict):
 
 
 class Flows(Strict):
-    """Flows of a cell that differ in their start alone: `stagger_s` lies between two. Without stack
-    and congestion control they have the cell's. `life_s`: closed after it. `options` go to
-    `satvirtual flows` as they are.
+    """Flows of a cell that differ only in their start, `stagger_s` apart. Stack and congestion
+    control are the cell's by default. `life_s`: the flows are closed after this time. `options` are
+    passed to `satvirtual flows` unchanged.
     """
 
     count: int = Field(default=1, ge=0)
@@ -111,11 +111,11 @@ class Cell(Strict):
     """One experiment: flows, or the scenario `run`.
 
     `outage_s` follows each change of the link; `change_every_s` repeats the changes; `handover` is
-    what becomes of waiting packets at a change; with `migrate` the client takes another address as
-    well. `header_bytes` of each packet, beyond IP, count for both rates. `base`: the cell that is
-    100 %. `factors`: its values of `each`, for plots. `runs`: of this cell, in place of the
-    paper's. `estimate_s`: how long a run takes, where the paper's times do not tell. `cores`: what
-    a run needs. `on_request`: only where its last part is written out.
+    the treatment of waiting packets at a change; with `migrate` the client also takes another
+    address. Both rates count `header_bytes` of each packet beyond IP. `base`: the cell that counts
+    as 100 %. `factors`: the cell's values of `each`, for plots. `runs`: number of runs, in place of
+    the paper's. `estimate_s`: duration of a run, if the paper's times do not give it. `cores`:
+    number of cores for a run. `on_request`: the cell runs only if its last part is written out.
     """
 
     id: str = Field(pattern=r"^[a-z0-9.-]+(/[a-z0-9.-]+)+$")
@@ -180,8 +180,8 @@ class Rule(Strict):
 
 
 class Conclusion(Strict):
-    """What the paper concludes, and when it holds here. `undecided`: why these runs cannot judge
-    it; rules then show what they have.
+    """A conclusion of the paper, and the rules by which it holds here. `undecided`: why these runs
+    cannot judge it; the rules' figures are shown all the same.
     """
 
     id: str
@@ -191,8 +191,8 @@ class Conclusion(Strict):
 
 
 class Agreement(Strict):
-    """How near a figure is to the published ones: the median of relative deviations without sign is
-    at most this.
+    """Bound for the agreement with published figures: the largest median of absolute relative
+    deviations.
     """
 
     figure: str
@@ -200,8 +200,8 @@ class Agreement(Strict):
 
 
 class Long(Strict):
-    """Cells expected to take longer than `over_s` have so many runs, where they have no number of
-    their own.
+    """Number of runs of cells that are expected to take longer than `over_s`, unless a cell sets
+    its own.
     """
 
     over_s: float = Field(gt=0)
@@ -245,7 +245,7 @@ class Grid(Strict):
 
 
 class Published(Strict):
-    """A figure of the paper and where it stands. `cell`: an id, or its first parts."""
+    """A figure of the paper, and its place in the paper. `cell`: an id, or its first parts."""
 
     cell: str
     algorithm: str
@@ -257,14 +257,14 @@ class Published(Strict):
     paper_figure: str = ""
 
     def is_of(self, cell: Cell) -> bool:
-        """Return whether it is a figure of a cell, of any algorithm."""
+        """Return whether this is a figure of the given cell, for any algorithm."""
         return self.cell == cell.id or cell.id.startswith(self.cell + "/")
 
 
 class Paper(Strict):
     """paper.yml, with what real.yml replaces under the real clock.
 
-    `leave_out_uncalibrated`: runs out of calibration have no figures; else they count.
+    `leave_out_uncalibrated`: runs out of calibration have no figures; otherwise they count.
     """
 
     schema_: Literal["satlab/paper/1"] = Field(alias="schema")
@@ -297,9 +297,9 @@ class Paper(Strict):
     factor_titles: Mapping[str, str] = {}
 
     def select(self, patterns: Sequence[str] | None, *, quick: bool) -> list[Cell]:
-        """Return the cells that a pattern names (`test4/*`), or all; with `quick` those of the
-        paper's own patterns, which serve every conclusion. Raises ConfigError for a pattern that
-        names none.
+        """Return the cells that match a pattern (`test4/*`), or all; with `quick` the cells of the
+        paper's quick patterns, which suffice for every conclusion. Raises ConfigError for a pattern
+        without a match.
         """
         for pattern in patterns or ():
             if not any(cell.is_named_by(pattern) for cell in self.cells):
@@ -313,8 +313,8 @@ class Paper(Strict):
         return [cell for cell in self.cells if any(map(cell.is_named_by, chosen))]
 
     def expected_s(self, cell: Cell) -> float:
-        """Return how long a run of a cell takes, s: the published time of its download, else all
-        its time.
+        """Return the expected duration of a run of a cell, s: the published time of its download,
+        else the cell's whole time.
         """
         whole_s = cell.duration_s or self.duration_s
         times = [row for row in self.published() if row.metric == "complete_s" and row.is_of(cell)]
@@ -322,20 +322,22 @@ class Paper(Strict):
         return min(whole_s, max((row.mean for row in same or times), default=whole_s))
 
     def estimate_s(self, cell: Cell) -> float:
-        """Return how long a run of a cell takes on this clock, with its lab where it has one, s."""
+        """Return the estimated duration of a run of a cell on this clock, including a lab if it has
+        one, s.
+        """
         if cell.estimate_s is not None:
             return cell.estimate_s
         expected_s = self.expected_s(cell)
         return expected_s + LAB_S if self.clock == "real" else expected_s / SPEED
 
     def runs_of(self, cell: Cell) -> int:
-        """Return how many runs a cell has where no number is asked for."""
+        """Return the default number of runs of a cell."""
         if cell.runs is None and self.long is not None and self.expected_s(cell) > self.long.over_s:
             return self.long.runs
         return cell.runs or self.runs
 
     def needed_of(self, cell: Cell) -> int:
-        """Return how many runs of a cell a conclusion needs."""
+        """Return the number of runs of a cell that a conclusion needs."""
         return min(self.least_runs, self.runs_of(cell))
 
     def published(self) -> list[Published]:
@@ -363,7 +365,7 @@ def expand(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the cells of an entry: one for each combination of the values of `each`, which replace
     `{name}`.
 
-    A value that has names of its own replaces those; as a factor it is the first of its values.
+    A value that is a mapping replaces each of its names; its first value then is the factor.
     """
     each = entry.get("each", {})
     cells = []
@@ -398,7 +400,7 @@ def _fill(value: Any, factors: Mapping[str, Any]) -> Any:
 def clock_of(name: str, asked: Clock | None) -> Clock:
     """Return the clock of a paper's runs, its default if none is asked for.
 
-    Raises ConfigError: it has no such runs.
+    Raises ConfigError: the paper has no runs on that clock.
     """
     clocks = CLOCKS[name]
     if asked is not None and asked not in clocks:

@@ -19,7 +19,7 @@ TIME = "Time (s)"
 
 
 def draw(plot: paper.Plot, results: PaperResults) -> list[Plot]:
-    """Draw a plot of the cells that were run; nothing without any."""
+    """Draw a plot of the cells that were run; None if there is none."""
     cells = [
         cell for cell in results.cells if fnmatchcase(cell.id, plot.cells) and results.runs[cell.id]
     ]
@@ -39,8 +39,8 @@ def draw(plot: paper.Plot, results: PaperResults) -> list[Plot]:
 
 
 def _by_factor(plot: paper.Plot, cells: Sequence[Cell], results: PaperResults) -> Plot:
-    """Draw a figure over a factor: the values of x in their order, a series for each combination of
-    the others.
+    """Draw a figure over a factor: the values of x in order, one series for each combination of the
+    other factors.
     """
     about, factor = FIGURES[plot.figure], results.paper.factor_titles.get(plot.x, plot.x)
     title = f"{about.title} ({about.unit})" if about.unit else about.title
@@ -94,7 +94,7 @@ FORMULA = "formula"
 
 @dataclass(frozen=True)
 class _Point:
-    """A mean over runs, and its standard deviation between them, None of one run."""
+    """A mean over runs, and the standard deviation between them; None for a single run."""
 
     mean: float
     between: float | None
@@ -117,12 +117,12 @@ def goodput_mbps(run: Run) -> Points:
 
 
 def window_kb(run: Run) -> Points:
-    """Return its window likewise."""
+    """Return the window of the first flow over time, means over 1 s."""
     return _points(run.outcome, 0, "cwnd_bytes", 1e-3)
 
 
 def rtt_ms(run: Run) -> Points:
-    """Return its RTT likewise."""
+    """Return the RTT of the first flow over time, means over 1 s."""
     return _points(run.outcome, 0, "rtt_ms", 1.0)
 
 

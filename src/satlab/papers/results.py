@@ -38,13 +38,13 @@ class Comparison:
 
     @property
     def deviation(self) -> float | None:
-        """Return ours less published, relative; at least this where runs did not complete."""
+        """Return (ours - published) / published; a lower bound if runs did not complete."""
         if self.published is None or self.ours is None or math.isinf(self.ours.mean):
             return None
         return self.ours.mean / self.published.mean - 1
 
     def row(self, phases: Sequence[str]) -> tuple[str, ...]:
-        """Return it as text: `COLUMNS`."""
+        """Return the comparison as text, by `COLUMNS`."""
         figure = FIGURES[self.metric]
         theirs = mine = interval = source = algorithm = NOTHING
         if self.published:
@@ -118,9 +118,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class AgreementResult:
-    """How near a figure is to the published ones. `median`: of the `measured` deviations, without
-    sign; `misses`: those beyond the bound. It is undecided while figures, or runs of one, are
-    missing of the `published` ones.
+    """Agreement of a figure with the published values. `median`: median of the `measured` absolute
+    deviations; `misses`: figures beyond the bound. The result is undecided as long as one of the
+    `published` figures lacks runs.
     """
 
     agreement: Agreement
@@ -131,7 +131,7 @@ class AgreementResult:
     verdict: Verdict
 
     def row(self) -> tuple[str, ...]:
-        """Return it as text: `AGREEMENT_COLUMNS`."""
+        """Return the agreement as text, by `AGREEMENT_COLUMNS`."""
         bound = f"{self.agreement.at_most:.0%}"
         found = NOTHING if self.median is None else f"{self.median:.1%}"
         counts = f"{self.measured} of {self.published}"
@@ -157,7 +157,7 @@ AGREEMENT_COLUMNS = (
 
 @dataclass(frozen=True)
 class PaperResults:
-    """All runs of a paper that are done, by cell; `planned`: how many there are to be."""
+    """All finished runs of a paper, by cell; `planned`: number of planned runs."""
 
     paper: Paper
     runs: Mapping[str, Sequence[Run]]
@@ -166,7 +166,7 @@ class PaperResults:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Return every figure of every cell, those of a phase in each."""
+        """Return every figure of every cell; figures of phases once for each phase."""
         return [
             Comparison(
                 cell,
@@ -204,8 +204,8 @@ class PaperResults:
     def figure(self, cell: Cell, metric: str, phase: int) -> Ours | None:
         """Return a figure over the runs of a cell; None without any.
 
-        A run that failed counts with what it carried, one that did not complete with the time that
-        it had.
+        A failed run counts with the data that it carried, and a run that did not complete with the
+        time that it had.
         """
         runs = self.counted(cell.id)
         spreads = [run.spread(metric, phase) for run in runs]
@@ -228,9 +228,8 @@ class PaperResults:
         return values.of_runs(means, deviations, censored)
 
     def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
-        """Return what makes a figure a percentage of the base cell's;
-
-        None where that was not measured.
+        """Return the factor that makes a figure a percentage of the base cell's; None if the base
+        was not measured.
         """
         if metric not in RELATIVE or cell.base is None:
             return None if metric in RELATIVE else 1.0
@@ -296,7 +295,7 @@ class PaperResults:
 
     @cached_property
     def agreements(self) -> list[AgreementResult]:
-        """Judge how near the figures are to the published ones."""
+        """Judge the agreement of the figures with the published ones."""
         return [self._agreement(agreement) for agreement in self.paper.agreements]
 
     def _agreement(self, agreement: Agreement) -> AgreementResult:
@@ -324,7 +323,7 @@ class PaperResults:
         return AgreementResult(agreement, len(published), len(found), middle, misses, verdict)
 
     def document(self) -> dict[str, object]:
-        """Return all figures as schemas/paper-results.schema.json says."""
+        """Return all figures in the form of schemas/paper-results.schema.json."""
         deviations: dict[str, list[float]] = {}
         for one in self.comparisons:
             if one.deviation is not None:
@@ -384,7 +383,7 @@ def _limits(ours: Ours | None) -> list[float | None] | None:
 
 
 def _finite(value: float) -> float | None:
-    """Return a value as JSON has it: null where it is infinite."""
+    """Return a value for JSON: null if it is infinite."""
     return None if math.isinf(value) else round(value, 4)
 
 

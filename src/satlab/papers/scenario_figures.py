@@ -13,7 +13,7 @@ from typing import Any, Self
 import polars as pl
 
 CONDITIONS = ("tcp_leg_ok", "quic_leg_ok", "pep_connections_count")
-"""Settings that must be as requested: else the run has no figures."""
+"""Settings that must be as requested; otherwise the run has no figures."""
 MEASURED = (
     *("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms"),
     *("connect_ms", "ttfb_ms", "goodput_bps"),
@@ -24,14 +24,14 @@ EARLY_S = 5.0
 """seed-002 sees the benefit of proxies "in the first 5 seconds" (section III-A)."""
 STEPS = round(DURATION_S / STEP_S)
 Curve = tuple[float, ...]
-"""Bytes received by the end of each step."""
+"""Number of bytes received by the end of each step."""
 
 
 class Records:
     """The records of one run."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the rows, none of a run that was not as requested."""
+        """Keep the rows; none if the run's settings were not as requested."""
         is_off = any(row["metric"] in CONDITIONS and row["status"] != "ok" for row in rows)
         self._rows = () if is_off else tuple(rows)
 
@@ -46,7 +46,7 @@ class Records:
     def figure(self, metric: str) -> float | None:
         """Return the first sample of a metric: a run measures each once. Summaries are left out.
 
-        Infinite: censored; None: it failed, or is not there.
+        Infinite if the sample is censored; None if it failed or is missing.
         """
         for row in self._rows:
             if row["metric"] == metric and row["t_s"] is None and "stat" not in row["labels"]:
@@ -56,7 +56,9 @@ class Records:
         return None
 
     def reached_s(self, size: int) -> float | None:
-        """Return when so many bytes had come, s, to the step; infinite: not by the end."""
+        """Return the time at which so many bytes had arrived, s, rounded to the step; infinite if
+        they had not by the end.
+        """
         if self.curve is None:
             return None
         steps = enumerate(self.curve, start=1)
@@ -70,7 +72,7 @@ class Records:
 
     @cached_property
     def curve(self) -> Curve | None:
-        """Return the bytes received over time; None when the transfer did not come to its end.
+        """Return the bytes received over time; None if the transfer did not end.
 
         TCP's time runs from iperf3's start of the transfer, QUIC's from the start of the interval
         with the first byte.
@@ -90,7 +92,7 @@ def cumulate(points: Sequence[tuple[float, float]]) -> Curve:
     """Turn (end of interval in s, mean rate in bit/s) into bytes by steps of 0.1 s; the first
     interval is a step long.
 
-    Within an interval bytes are taken to arrive evenly; after the last one no more do.
+    Bytes are assumed to arrive evenly within an interval, and none after the last interval.
     """
     ends, totals = [0.0], [0.0]
     before = points[0][0] - STEP_S

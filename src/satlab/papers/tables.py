@@ -11,7 +11,7 @@ from satlab.report.page import Cell, Row, State, Table
 
 NUMBERS = {"Published", "Ours", "Deviation", "95 % interval", "n", "Failed", "Out of calibration"}
 STATES: dict[str, State] = {"holds": "good", "does not hold": "bad"}
-"""Of verdicts; others are neither good nor bad."""
+"""States of verdicts; other verdicts are neither good nor bad."""
 
 
 def comparisons(results: PaperResults) -> Table:
@@ -31,7 +31,7 @@ def comparisons(results: PaperResults) -> Table:
 
 
 def agreements(results: PaperResults) -> Table:
-    """Return how near the figures are to the published ones."""
+    """Return the agreement of the figures with the published ones."""
     rows = []
     for one in results.agreements:
         texts = zip(AGREEMENT_COLUMNS, one.row(), strict=True)

@@ -18,9 +18,9 @@ class Ours:
     """A figure over the runs of a cell: mean, mean deviation in time, deviation between runs (None
     with one run).
 
-    `censored` of the `runs` did not complete and count with the time that they had: the mean is at
-    least this. With `samples`, in which censored ones are infinite, `mean` is what `bootstrap`
-    says, and intervals are those of the bootstrap.
+    `censored` of the `runs` did not complete and count with the time that they had, so the mean is
+    a lower bound. With `samples` (infinite if censored), `mean` is the estimate of `bootstrap`,
+    with bootstrap intervals.
     """
 
     mean: float
@@ -33,7 +33,7 @@ class Ours:
 
     @property
     def is_least(self) -> bool:
-        """Return whether the true value is at least the mean: no infinite sample says so."""
+        """Return whether the mean is a lower bound, without infinite samples that show it."""
         return bool(self.censored) and not self.samples
 
     @property
@@ -45,7 +45,7 @@ class Ours:
 
     @property
     def variance(self) -> float:
-        """Return the variance of the mean; 0 with one run, whose variance is not known."""
+        """Return the variance of the mean; 0 for a single run, whose variance is unknown."""
         return 0.0 if self.between is None else self.between**2 / self.runs
 
 
@@ -91,7 +91,7 @@ def alone(one: Ours) -> Estimate:
 
 
 def difference(one: Ours, other: Ours) -> Estimate:
-    """Return how much larger one is than the other."""
+    """Return the difference of two estimates."""
     value = one.mean - other.mean
     if one.samples and other.samples:
         interval = statistics.interval_of_two(
@@ -103,7 +103,7 @@ def difference(one: Ours, other: Ours) -> Estimate:
 
 
 def ratio(one: Ours, other: Ours) -> Estimate:
-    """Return how many times as large one is as the other, infinite if that is 0.
+    """Return the ratio of two estimates; infinite if the second is 0.
 
     Its variance is of first order.
     """
@@ -123,9 +123,8 @@ def ratio(one: Ours, other: Ours) -> Estimate:
 
 
 def within(estimate: Estimate, at_least: float | None, at_most: float | None) -> bool | None:
-    """Return whether a value is within its bounds;
-
-    None where its interval, or what is censored, leaves it open.
+    """Return whether a value is within its bounds; None if its interval or censored runs leave that
+    open.
     """
     low, high = estimate.value, estimate.value
     if estimate.interval is not None:

@@ -104,9 +104,10 @@ def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
     """Judge the losses other than queue drops, within four standard deviations of the binomial
     distribution.
 
-    A lost frame takes every packet that has a byte in it: with the loss unit `frame`, a packet of n
-    bytes in frames of m bytes is hit with 1 - (1 - p)^k, k between n/m (rounded up) and one more.
-    Losses that come in bursts are recorded, not judged: a probe of seconds sees too few bursts.
+    A lost frame loses every packet with a byte in it. With the loss unit `frame`, a packet of n
+    bytes in frames of m bytes is lost with probability 1 - (1 - p)^k, with k between n/m (rounded
+    up) and one more. Losses in bursts are recorded but not judged: a probe of some seconds sees too
+    few bursts.
     """
     p, note = plan.forward.loss_ratio, probe.notes.get("rate", "")
     if probe.packets == 0:
@@ -121,7 +122,7 @@ def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
         low, high = 0.0, 1.0
     slack = LOSS_DEVIATIONS * math.sqrt(high * (1 - high) / probe.packets) + LOSS_SLACK
     measured = max(0, probe.lost_packets - probe.queue_drops) / probe.packets
-    # The queue counts on after the receiver's end: neither number is a part of the other.
+    # The queue goes on counting after the receiver's end, so neither number includes the other.
     counts = (
         f"{probe.lost_packets} of {probe.packets} missed; the queue dropped {probe.queue_drops}"
     )
@@ -141,7 +142,7 @@ def during(
     limit, has_end = None, False
     released, late = Counter[str](), Counter[str]()
     worst = dict.fromkeys(expected.watched, 0.0)
-    for line in metrics:  # one at a time: those of a long run do not fit in memory
+    for line in metrics:  # one at a time: the lines of a long run do not fit in memory
         has_end = has_end or line.get("type") == "end"
         if line.get("type") == "header" and limit is None:
             limit = line.get("late_limit_us")
@@ -171,9 +172,9 @@ def during(
 def opensand_losses(
     since: Mapping[str, int | None], until: Mapping[str, int | None]
 ) -> list[CalibrationCheck]:
-    """Judge the losses in OpenSAND's logs during the scenario: any loss except of a full queue
-    marks the run. `since` and `until` are counts by cause. Losses before, during the probe at full
-    rate, are noted.
+    """Judge the losses in OpenSAND's logs during the scenario: any loss other than at a full queue
+    marks the run. `since` and `until` are counts by cause. Losses during the probe at full rate,
+    before the scenario, are only noted.
     """
     return [
         _loss_of_opensand(loss, since.get(loss.cause), until[loss.cause])
@@ -197,7 +198,7 @@ def _loss_of_opensand(
 
 
 def deviations(checks: Sequence[CalibrationCheck]) -> list[str]:
-    """Return the checks that are out of tolerance, each with what was measured."""
+    """Return the checks that are out of tolerance, each with its measured value."""
     return [f"{c.name} {_measured(c)}" for c in checks if not c.ok]
 
 

@@ -4,8 +4,8 @@ packets were lost.
 
 Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), CPU time of
 the host and of processes (proc(5), stat and pid/stat), memory pressure (accounting/psi.rst),
-counters of UDP sockets (proc(5), net/snmp) and interfaces (net/dev). What a kernel does not count
-is not judged.
+counters of UDP sockets (proc(5), net/snmp) and interfaces (net/dev). Values that the kernel does
+not count are not judged.
 """
 
 import os
@@ -29,9 +29,11 @@ OWN_WAIT = 0.25
 two cores: 0.20 to 0.25 if nothing else runs, 0.35 and more if something does (docs/results.md).
 """
 PROGRAM_WAIT_LIMIT = 0.2
-"""The same for all threads of the programs of a transfer: up to 0.17 if nothing else runs."""
+"""Longest wait for a core of all threads of a transfer's programs, as a share of the transfer's
+time: up to 0.17 if nothing else runs.
+"""
 SHORTEST_JOB_S = 2.0
-"""A job that is shorter starts and ends, and transfers nothing."""
+"""A shorter job only starts and ends, without a transfer; it is not judged."""
 OTHERS_LIMIT = 0.05
 """Share of all CPU time that processes outside the measurement may use if fewer than IDLE_CORES
 were idle.
@@ -69,7 +71,7 @@ def wait_ratio(load: collect.PageLoad) -> float | None:
 
 
 def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
-    """Judge the worst of a run's page loads; nothing without one whose waits are known."""
+    """Judge the worst of a run's page loads; no check if no load has known waits."""
     ratios = {load.load_index: ratio for load in loads if (ratio := wait_ratio(load)) is not None}
     if not ratios:
         return []
@@ -103,8 +105,8 @@ def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[Calibrat
 
 
 def of_jobs(jobs: Iterable[Job]) -> list[CalibrationCheck]:
-    """Judge the job that lacked a core for the largest share of its time; nothing without one whose
-    waits are known.
+    """Judge the job that lacked a core for the largest share of its time; no check if no job has
+    known waits.
     """
     lengths = {job: job.stop_unix_s - job.start_unix_s for job in jobs if job.waited_s is not None}
     ratios = {
@@ -230,7 +232,7 @@ def packet_counts(snmp: str, dev: str) -> PacketCounts:
 
 
 def between(before: HostState, after: HostState) -> list[CalibrationCheck]:
-    """Judge what happened between two states."""
+    """Judge the changes between two states."""
     ticks = after.total_ticks - before.total_ticks
     stolen = (after.stolen_ticks - before.stolen_ticks) / ticks if ticks > 0 else 0.0
     checks = [

@@ -4,8 +4,8 @@
 Measurement = job, or `satlink`; tags `@agent_name`, `@job_instance_id`, `@scenario_instance_id`,
 `@owner_scenario_instance_id`, `@stored_file`, `@suffix` (of the link: its direction); fields = the
 statistics; times in ms (OpenBACH 2.7). One tag is ours: `@run_id`, since the instances of every run
-are numbered from 1. The run folder stays the record: what the database does not accept is reported,
-and can be sent later.
+are numbered from 1. The run folder stays the record. Points that the database does not accept are
+reported and can be sent later.
 """
 
 import base64
@@ -107,7 +107,7 @@ def link_points(sample: Mapping[str, Any], run_id: str) -> list[str]:
 def _key(text: str) -> str:
     """Escape a measurement, tag or field key.
 
-    What these cannot carry, backslashes and controls, is replaced.
+    Backslashes and control characters, which these cannot contain, are replaced.
     """
     fit = "".join(_UNFIT if c == "\\" or not c.isprintable() else c for c in text)
     return fit.replace(",", r"\,").replace("=", r"\=").replace(" ", r"\ ")
@@ -291,14 +291,14 @@ class Feed:
         return bool(data)
 
     def _points(self, text: bytes) -> list[str]:
-        """Return the points of a line; none if it is no record, as jobs write the file."""
+        """Return the points of a line; empty if it is not a record, because jobs write the file."""
         try:
             return self.points(json.loads(text), self.run_id)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             return []
 
     def drain(self) -> None:
-        """Send all that is left. Raises HostError."""
+        """Send all remaining points. Raises HostError."""
         while self.step():
             pass
 

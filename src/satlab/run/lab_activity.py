@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the nodes of a lab do while it runs:
-
-CPU time of their programs, congestion windows of their connections.
+"""The activity of a lab's nodes while it runs: CPU time of their programs, congestion windows of
+their connections.
 
 Sources: proc(5), pid/stat; for TCP the kernel's sock_diag(7) with struct tcp_info of <linux/tcp.h>;
-for QUIC what satperf and satpep write (`reported_flows`). Users name their programs and open
+for QUIC the output of satperf and satpep (`reported_flows`). Users name their programs and open
 connections, so both are bounded. A sample takes about 5 ms of CPU time, once in INTERVAL_S: 2 ms
 for 150 processes of the host, 0.03 ms for each of the lab, 0.4 ms for each node with processes.
 """
@@ -35,12 +34,11 @@ INTERVAL_S = 2.0
 MOST_PROGRAMS = 40
 MOST_FLOWS = 24
 MOST_NODES = 16
-"""Of a sample: programs, connections, and nodes whose connections are read.
-
-Those that do most are kept.
+"""Limits of a sample: programs, connections, and nodes whose connections are read. The most active
+ones are kept.
 """
 MOST_READ = 4 << 20
-"""Bytes of the kernel's answer about a node's connections; what is longer is not read to its end.
+"""Largest part of the kernel's answer about a node's connections that is read, bytes.
 """
 _NAME = re.compile(r"[^A-Za-z0-9_.+-]")
 _LONGEST_NAME = 24
@@ -54,7 +52,9 @@ Percent = Annotated[float, Field(ge=0, description="100: one core")]
 
 @dataclass(frozen=True)
 class Running:
-    """A process on a node: what runs, and the CPU time that it has used itself, ticks."""
+    """A process on a node: the name of its program, and the CPU time that it has used itself,
+    ticks.
+    """
 
     node: str
     program: str
@@ -62,7 +62,7 @@ class Running:
 
 
 Processes = Mapping[tuple[int, int], Running]
-"""By pid and start in ticks since boot: one pid may have been that of two processes."""
+"""By pid and start in ticks since boot, because two processes may have had the same pid."""
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -104,13 +104,15 @@ def script_of(command_line: bytes) -> str:
 
 
 def clean(name: str) -> str:
-    """Return a program's name with what can be shown everywhere, and of bounded length."""
+    """Return a program's name with only characters that can be shown everywhere, and of bounded
+    length.
+    """
     return _NAME.sub("_", name)[:_LONGEST_NAME] or "_"
 
 
 def loads(before: Processes, after: Processes, seconds: float) -> list[ProgramLoad]:
-    """Return what each program of each node used between two readings, the largest first; what used
-    nothing is not in.
+    """Return the CPU time of each program of each node between two readings, the largest first.
+    Programs that used none are left out.
 
     A process that is only in the second reading has used all its time since the first one.
     """
@@ -242,7 +244,7 @@ class NodeLoad(TypedDict):
 
 @with_config(ConfigDict(extra="forbid"))
 class Activity(TypedDict):
-    """What the nodes of a lab did over the last interval: the programs and flows that do most."""
+    """Activity of a lab's nodes over the last interval: the most active programs and flows."""
 
     t_unix_s: float
     nodes: list[NodeLoad]
@@ -251,8 +253,8 @@ class Activity(TypedDict):
 
 
 def activity(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, Flow]]) -> Activity:
-    """Return a sample: nodes with the CPU time of all their programs, and the programs and flows
-    that do most.
+    """Return a sample: nodes with the CPU time of all their programs, and the most active programs
+    and flows.
     """
     nodes: dict[str, float] = defaultdict(float)
     for load in programs:
@@ -280,7 +282,7 @@ class Sampler:
         self._reported = ReportedFlows()
 
     def sample(self) -> Activity | None:
-        """Return what happened since the last call.
+        """Return the activity since the last call.
 
         Raises:
             HostError, OSError: the lab is being taken down.

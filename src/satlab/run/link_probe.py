@@ -37,7 +37,7 @@ ECHO_DEADLINE_S = 15.0
 FLOW_ATTEMPTS = 3
 _LOST_HANDSHAKE = "unable to read from stream socket"
 FLOW_DEADLINE_S = 25.0
-"""Time of a flow beyond its length, s: start, handshake, report."""
+"""Time of a flow in addition to its length, s: start, handshake, report."""
 LISTEN_DEADLINE_S = 5.0
 DRAIN_DEADLINE_S = 10.0
 DROPS_AT_HEAD = ("codel", "fq-codel")
@@ -183,7 +183,7 @@ def probe_link(
 
 
 def probe_rtt(shell: Shell, path: ProbePath, known: Probe, note: str) -> Probe:
-    """Measure the RTT alone; rate and losses are those of a known probe of an equal link, which
+    """Measure only the RTT; rate and losses come from an earlier probe of an equal link, which
     `note` names.
 
     Takes about 1 s + 2 RTT.
@@ -193,7 +193,7 @@ def probe_rtt(shell: Shell, path: ProbePath, known: Probe, note: str) -> Probe:
 
 
 def _rtt(shell: Shell, path: ProbePath, notes: dict[str, str]) -> Echoes | None:
-    """Measure the RTT after a warm-up; None, and the reason in `notes`, where no answer came."""
+    """Measure the RTT after a warm-up; None, with the reason in `notes`, if no answer came."""
     try:
         _ping(shell, path, WARM_UP_ECHOES)
         return _echoes(shell, path, ECHOES)

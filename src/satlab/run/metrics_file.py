@@ -19,8 +19,8 @@ class MetricsFile:
     path: Path
 
     def each(self) -> Iterator[dict[str, Any]]:
-        """Read the lines written so far one at a time; one that is still being written is left for
-        the next call.
+        """Read the lines written so far, one at a time. A line that is still being written is left
+        for the next call.
         """
         with self.path.open(encoding="utf-8") as file:
             yield from (json.loads(line) for line in file if line.endswith("\n"))

@@ -25,13 +25,13 @@ JOBS = frozenset(
         "satlab_web_server",
     }
 )
-"""Jobs that take addresses of IPv6, or none."""
+"""Jobs that accept IPv6 addresses, or take no addresses."""
 _IPV4_ALONE = ("satlab_pep", "pepsal")
-"""The job of proxies, and the engine, its first word, that has no IPv6."""
+"""The job of proxies, and the engine (its first argument) without IPv6."""
 _SHIPPED = "satlab_"
-"""Begins the names of the jobs that are known here; others may know what they want."""
+"""Prefix of the names of jobs that this module knows; other jobs are not checked."""
 _PREFIX = "2001:2:"
-"""Begins the lab's addresses of IPv6 (`ipv6.SPACE`), also within a URL."""
+"""Prefix of the lab's IPv6 addresses (`ipv6.SPACE`), also within a URL."""
 
 
 def bind(
@@ -74,7 +74,7 @@ def settings(scenario: Scenario, given: Mapping[str, str], lab: Topology) -> dic
 
 
 def check(scenario: BoundScenario) -> None:
-    """Refuse jobs that know IPv4 alone, and PEPsal.
+    """Refuse jobs that support only IPv4, and PEPsal.
 
     Raises:
         ConfigError: with each of them.
@@ -86,8 +86,8 @@ def check_chosen(scenario: BoundScenario, lab: Topology) -> None:
     """Check the addresses of IPv6 that a caller has set in a scenario over IPv4.
 
     Raises:
-        ConfigError: the lab has no IPv6, or with each job that gets such an address and knows IPv4
-            alone.
+        ConfigError: the lab has no IPv6, or such an address is passed to a job that supports only
+        IPv4; names each job.
     """
     given = [one for one in scenario.jobs() if any(_PREFIX in str(word) for word in one.words)]
     if given and not lab.ipv6:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waiting for a quiet host, and repeating what was measured on a busy one."""
+"""Waiting for a quiet host, and repeating measurements that were made on a busy one."""
 
 import re
 import threading
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a quiet host before each measurement, s; how often to repeat one out of
-    calibration.
+    """Longest wait for a quiet host before each measurement, s; number of repetitions of a
+    measurement out of calibration.
     """
 
     wait_quiet_s: float = 0.0
@@ -31,7 +31,7 @@ class Patience:
 def cpu_pressure_s() -> float:
     """Return the seconds in which any task waited for a core (the kernel's accounting/psi.rst).
 
-    Without this counter: those of all cores that were not idle, per core (proc(5), stat), which is
+    Without this counter, return the busy time of all cores, per core (proc(5), stat), which is
     never less.
     """
     try:

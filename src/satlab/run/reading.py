@@ -32,7 +32,8 @@ from satlab.lab.sandbox import Limits, Mount, Sandbox
 MODULE = "collect.reader"
 MEMORY_BYTES = 384 << 20
 FILE_S, RUN_S = 600.0, 1800.0
-"""Longest time for one file (that of a day's link samples), and for all: later files are left out.
+"""Longest time for one file (the link samples of a day), and for all files, s; later files are left
+out.
 """
 MOST_LEFT_OUT = 5
 """Largest number of files that may end their reader; after that no file of a job is read."""
@@ -47,7 +48,8 @@ _LOG = logging.getLogger("satlab.reading")
 
 
 def collected(folder: Path) -> collect.Collected:
-    """Collect a run: write its records to records.parquet, and read what its jobs stored.
+    """Collect a run: write its records to records.parquet, and read the other stored data of its
+    jobs.
 
     Raises HostError.
     """
@@ -57,7 +59,7 @@ def collected(folder: Path) -> collect.Collected:
 
 
 def stored(folder: Path) -> collect.Stored:
-    """Read what a run's jobs stored. Raises HostError."""
+    """Read the stored data of a run's jobs. Raises HostError."""
     if not run_folder.stores_more(folder):
         return collect.Stored(loads=[], legs=[])
     with _read(folder, "stored") as out:
@@ -194,7 +196,7 @@ class _Reading:
     def _serve(self, connection: socket.socket, process: "subprocess.Popen[bytes]") -> None:
         watched = select.poll()
         watched.register(connection, select.POLLIN)
-        with suppress(OSError):  # it ended in the middle of a request
+        with suppress(OSError):  # the reader ended in the middle of a request
             while not self.fault:
                 if watched.poll(_POLL_MS):
                     name = reader.serve(connection, self.folder, self._why_not)

@@ -4,8 +4,8 @@
 
 The kernel knows nothing of them. Sources: satperf's --output (schemas/satperf.schema.json),
 satpep's --metrics (schemas/satpep.schema.json), found among the files that the process has open.
-Other programs say nothing, and so are left out. Users can name a program and its files like these,
-so what is read is bounded, and only plain files are.
+Other programs report nothing and are left out. Users can give a program and its files the same
+names, so only plain files are read, up to limits.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from pydantic import ConfigDict, Field, with_config
 MOST_FILES = 16
 MOST_READ = 256 << 10
 MOST_DESCRIPTORS = 64
-"""Of a sample: processes whose file is read, bytes of each, open files of a process that are looked
-at. satperf writes about 5 kB a second.
+"""Limits of a sample: processes whose file is read, bytes read of each, open files checked of a
+process. satperf writes about 5 kB a second.
 """
 LONGEST_LINE = 64 << 10
 MOST_CONNECTIONS = 64
-"""Most connections of one satpep; the latest are kept."""
+"""Largest number of connections of one satpep; the latest are kept."""
 RECENT_S = 5.0
 """Age from which a line is out of date, s."""
 KERNEL = "kernel"
@@ -49,8 +49,8 @@ Count = Annotated[int, Field(ge=0)]
 class Flow:
     """An established connection that has sent data, as its sender sees it.
 
-    `source`: who reports it: kernel, satperf with its stack, satpep. What that source does not say
-    is None or empty.
+    `source`: the reporter: kernel, satperf with its stack, or satpep. Fields that it does not
+    report are None or empty.
     """
 
     source: Text64
@@ -226,15 +226,15 @@ REPORTERS: Mapping[str, tuple[str, Callable[[], Reporter]]] = {
 
 @dataclass
 class Followed:
-    """A file that grows: how far it was read, and what its lines said."""
+    """A growing file: the offset up to which it was read, and the state from its lines."""
 
     reporter: Reporter
     offset: int = 0
     _rest: bytes = b""
 
     def span(self, size: int) -> tuple[int, int]:
-        """Return from where and how many bytes are to be read of a file of this size: what is new,
-        at most MOST_READ.
+        """Return offset and number of the bytes to read in a file of this size: the new ones, at
+        most MOST_READ.
 
         A file that has become shorter was emptied, and is read from its start.
         """

@@ -40,8 +40,8 @@ RunScenario = Callable[[LabT, Callable[[JobProgress], None], threading.Event], S
 class RunPlan:
     """The part of plan.json and manifest.json that is known before the run.
 
-    `file`: the scenario's. `lab`: `netns` or `vm`. `options`: those of the link, as on the command
-    line. `enforced_by`: what enforces the limits of jobs on this host.
+    `file`: the scenario's. `lab`: `netns` or `vm`. `options`: options of the link, as on the
+    command line. `enforced_by`: how the limits of jobs are enforced on this host.
     """
 
     run_id: str
@@ -56,7 +56,7 @@ class RunPlan:
     enforced_by: EnforcedBy = field(default_factory=EnforcedBy)
 
     def document(self) -> dict[str, Any]:
-        """Return plan.json: what will run over which link."""
+        """Return plan.json: the scenario, and the link that it runs over."""
         return {
             "schema": "satlab/plan/1",
             "run_id": self.run_id,
@@ -138,7 +138,7 @@ class RunFolder:
     ) -> RunResult:
         """Run a scenario on a host's lab and record it here;
 
-        `title` is that of the report, None: there is none.
+        `title`: title of the report; None: no report is made.
 
         Raises:
             SatlabError: the run could not be done; the folder then says so, too.

@@ -37,11 +37,11 @@ from satlab.run.run_id import new_run_id
 from satlab.run.session import NetnsHost
 
 JOBS_VARIABLE, PRIVILEGES_VARIABLE = "SATLAB_JOBS", "SATLAB_PRIVILEGES"
-"""A folder of further jobs, and the file of what they may do, for the processes of `satlab serve`.
+"""Environment variables for the processes of `satlab serve`: the folder of further jobs, and the
+file of their privileges.
 """
 FREE_BYTES_NEEDED = 500_000_000
-"""Disk space that a run may need at the most: captures are off, a browser profile is the largest
-part.
+"""Largest disk space of a run, bytes, without captures; a browser profile is the largest part.
 """
 
 
@@ -51,7 +51,7 @@ class RunRequest:
 
     `entities`: the node of each entity of the scenario; None: the node of the same name. `jobs`:
     folders of jobs next to the shipped ones, read as OpenBACH reads them. `privileges`: the
-    operator's file of what these may do. `job_packages`: unpack packages and files of their
+    operator's file of their privileges. `job_packages`: unpack packages and files of their
     playbooks for these jobs. `run_id`: None makes a new one. `endless`: allow a job that nothing
     stops. `influx`: URL of an InfluxDB that also gets the statistics. `at_start`: changes of the
     link when the scenario starts.
@@ -202,7 +202,7 @@ def prepare(request: RunRequest) -> PreparedRun:
 
 
 def lab_id(run_id: str) -> str:
-    """Return the id of a run's own lab."""
+    """Return the id of a run's lab."""
     return f"run-{run_id[9:15]}-{run_id[-4:]}"
 
 

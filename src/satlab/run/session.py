@@ -29,9 +29,9 @@ from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile
 
 WATCH_S = 0.25
-"""How often a session looks whether its lab is still up, s."""
+"""Period at which a session checks that its lab is still up, s."""
 PROBES = 3
-"""Probes of a link, at most."""
+"""Largest number of probes of a link."""
 PAUSE_US = 5000.0
 """Release error that shows a pause of the host, us: five times the limit for a single packet."""
 QUIET = ProgressLog(quiet=True)
@@ -54,7 +54,7 @@ class Host(Protocol[LabT]):
         """Measure RTT, rate and losses, and judge them."""
 
     def broken(self, lab: LabT) -> str:
-        """Return what has broken the lab; nothing while it is up."""
+        """Return the reason why the lab is broken; empty while it is up."""
 
     def release_errors(self, lab: LabT, since_unix_s: float) -> list[CalibrationCheck]:
         """Judge how exact emulator and host were from `since_unix_s` on; called when the lab is
@@ -118,7 +118,7 @@ def _halting(is_broken: Callable[[], bool], stop: threading.Event) -> Iterator[t
         try:
             while not (stop.is_set() or is_broken() or over.wait(WATCH_S)):
                 pass
-        finally:  # also where the lab cannot be looked at: nothing would end the body any more
+        finally:  # also if the lab cannot be checked, because nothing else would end the body
             halt.set()
 
     watcher = threading.Thread(target=watch, name="watch", daemon=True)
@@ -165,7 +165,7 @@ class NetnsHost:
     link: LinkRequest
     states: list[HostState] = field(default_factory=list)
     probed: dict[str, int | None] = field(default_factory=dict, compare=False)
-    """What OpenSAND's logs had counted as lost when calibration ended."""
+    """Number of losses in OpenSAND's logs at the end of calibration."""
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[Lab]:

@@ -44,8 +44,7 @@ BASE_PACKAGES = (
     "rsync",
 )
 BOOT_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools", "iperf3")
-"""Packages: those to boot, and those that the hosts of the link need, so that they need no package
-lists.
+"""Packages: to boot, and for the hosts of the link, so that these need no package lists.
 """
 DISK_MIB = 8192
 DEADLINE_S = 1800
@@ -84,8 +83,7 @@ WantedBy=multi-user.target
 _PATIENCE = "[Manager]\nDefaultTimeoutStartSec=900s\nDefaultDeviceTimeoutSec=900s\nDefaultStartLimitIntervalSec=0\n"
 _NO_WATCHDOG = "[Service]\nWatchdogSec=0\n"
 _WATCHED = ("systemd-networkd", "systemd-logind", "systemd-journald", "systemd-udevd")
-# A host that measures updates nothing meanwhile, and has no snapshots whose scrubbing could have
-# been cut short.
+# A measuring host must not update itself meanwhile, and has no snapshots that need scrubbing.
 _MASKED = ("apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_reap.service")
 _EXTLINUX = """\
 DEFAULT linux

@@ -49,8 +49,8 @@ Instance = Mapping[str, Any]
 
 
 def documents(file: Path, values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a scenario that was checked, with the values of its constants, and before it all that
-    it starts.
+    """Return a checked scenario with the values of its constants, after all sub-scenarios that it
+    starts.
     """
     found: dict[str, dict[str, Any]] = {}
     waiting = [file]
@@ -135,7 +135,9 @@ def _watch(
     stop: threading.Event,
     deadline_s: float,
 ) -> tuple[Instance, str]:
-    """Poll an instance until it is over; return it, and why it was stopped unless by `stop`."""
+    """Poll an instance until it is over. Return the instance, and the reason if it was stopped
+    other than by `stop`.
+    """
     stopping, why, over = False, "", threading.Event()
     heard = time.monotonic()
     end = heard + deadline_s
@@ -217,8 +219,8 @@ def _functions(instance: Instance) -> Iterator[tuple[Instance, Instance]]:
 
 
 def _reason(instance: Instance) -> str:
-    """Return why an instance failed: the server's own reason (`satlab serve` has one), or what
-    failed in it.
+    """Return why an instance failed: the server's reason (`satlab serve` gives one), or its failed
+    parts.
     """
     failed = [
         JobStatus.ERROR,

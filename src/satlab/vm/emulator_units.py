@@ -88,12 +88,12 @@ class VmHost:
     emulator: Emulator
     metrics: Path
     probed: dict[str, int | None] = field(default_factory=dict, compare=False)
-    """What OpenSAND's logs had counted as lost when calibration ended."""
+    """Number of losses in OpenSAND's logs at the end of calibration."""
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[VmLab]:
-        """Start the emulator afresh; when the block ends well, end it, so that its metrics get
-        their last line.
+        """Restart the emulator. After a block without errors, end the emulator, so that it writes
+        the last line of its metrics.
         """
         with log.step("emulator"):
             self.restart()
@@ -155,7 +155,9 @@ class VmHost:
         return ""
 
     def release_errors(self, _: VmLab, since_unix_s: float) -> list[CalibrationCheck]:
-        """Judge them by satlink's metrics; of OpenSAND, what its logs say it lost."""
+        """Judge release errors by satlink's metrics; with OpenSAND, judge the losses in its
+        logs.
+        """
         if self.emulator != "satlink":
             return calibrate.opensand_losses(self.probed, self._lost())
         expected = expectation(self.plan, self.emulator)

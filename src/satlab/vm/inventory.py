@@ -79,8 +79,8 @@ def machines(topology: Topology) -> Machines:
 
 
 def side(topology: Topology, name: str) -> str:
-    """Return what a node of the emulator is called in the roles: st, sat or gw; a further terminal
-    by its name.
+    """Return the name of an emulator's node in the roles: st, sat or gw, or a further terminal's
+    own name.
     """
     return name if FURTHER.fullmatch(name) else topology.nodes[name].role.value
 

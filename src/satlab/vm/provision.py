@@ -119,7 +119,7 @@ def prepare(
     options: LinkOptions,
     connection: Mapping[str, Mapping[str, Any]],
 ) -> LinkPlan:
-    """Write all that the roles read: packages, link, certificates, inventory.
+    """Write all files that the roles read: packages, link, certificates, inventory.
 
     Return the link's plan.
 

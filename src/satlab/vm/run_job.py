@@ -112,7 +112,7 @@ def dropped(argv: list[str], capabilities: list[str]) -> list[str]:
 
 
 def _end_session(leader: int) -> None:
-    """End what a job has left in its process group."""
+    """End the processes that a job has left in its process group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(leader, number)
@@ -135,8 +135,8 @@ def _remove(folder: Path) -> None:
 
 
 def fetch(folder: Path) -> int:
-    """Write what the jobs of a run recorded to stdout, as a tar archive with a folder per job, and
-    forget it.
+    """Write the records of a run's jobs to stdout, as a tar archive with a folder per job, and
+    remove them.
     """
     end = time.monotonic() + FETCH_DEADLINE_S
     while any(folder.glob(f"*/{RUNNING}")) and time.monotonic() < end:

@@ -32,8 +32,8 @@ from satlab.vm.ssh_job import SEPARATOR, fetch
 from satlab.vm.vm_hosts import VmLab
 
 PROGRAMS = ("satlink", "satlab-jobs", "satperf", "satpep", "opensand")
-"""Packages of emulators and of satlab; the manifest has their versions, as it has those of the
-measuring programs.
+"""Packages of emulators and of satlab, whose versions go into the manifest, as do the versions of
+the measuring programs.
 """
 
 
@@ -44,7 +44,7 @@ class _Jobs:
         self._lab = lab
 
     def usage(self, _: Sequence[str]) -> None:
-        """Return nothing: what jobs use is unknown here."""
+        """Return nothing: the usage of jobs is unknown here."""
 
     def enter(self, entity: str, job: str, variables: Mapping[str, str]) -> Entrance:
         """Return how a job's command runs there; its privileges follow from its name

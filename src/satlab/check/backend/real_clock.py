@@ -464,7 +464,8 @@ def _waits(sample: Sample) -> list[CalibrationCheck]:
 
 def _host_losses(direction: str, found: Ledger) -> CalibrationCheck:
     """Judge the number of packets that the host lost. More lost than sent packets are a fault of
-    the count."""
+    the count.
+    """
     ratio = found.by_host / max(found.sent, 1)
     limit = host_load.LOST_PACKETS_LIMIT
     return calibrate.check(f"host_loss_ratio.{direction}", "", 0, ratio, -limit, limit, found.text)

@@ -42,7 +42,8 @@ class StoppedError(Exception):
 @dataclass(frozen=True)
 class VirtualClock:
     """The backend under the virtual clock. `programs` replace the `library`. `stop` ends a running
-    sample with StoppedError."""
+    sample with StoppedError.
+    """
 
     client: Options = field(default_factory=dict)
     server: Options = field(default_factory=dict)

@@ -60,7 +60,8 @@ _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 BLOCK_BYTES = 1 << 20
 HANG_S = 5.0
 """A transfer that runs into its timeout is stalled if nothing arrived for this time, s; otherwise
-it is slow."""
+it is slow.
+"""
 MIN_COMPLETE_SHARE = 0.98
 """Share of the payload that must have arrived if the client leaves no file."""
 
@@ -163,7 +164,7 @@ class CommandLinePair(LabPair):
 
 
 def compare(out: Path, served: Iterable[Path]) -> str:
-    """Return the first fault of a client's files: they must be exactly the served files, unchanged."""
+    """Return the first fault of a client's files: they must equal the served files."""
     expected = {file.name: file for file in served}
     try:
         received = plain_files.modes(out)

@@ -29,7 +29,8 @@ FOLDER = "/endpoint"
 """Working directory of a folder's script. The folder's files are in it and in the root."""
 MAX_HELD = 256
 """Largest number of entries of a writable working directory. A larger one is the system's
-(/usr/bin) and stays read-only."""
+(/usr/bin) and stays read-only.
+"""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ class EndpointProgram:
 
 def read_only(*files: Path) -> tuple[Mount, ...]:
     """Mount files and folders of satlab at their own paths. Not for paths that other users
-    chose."""
+    chose.
+    """
     return tuple(map(Mount.ours, files))
 
 

@@ -57,7 +57,8 @@ STYLE: dict[Cause, CauseStyle] = {
 @dataclass(frozen=True)
 class TracedTransfer:
     """A transfer with its trace. The page shows the transfer of median duration of each case and
-    folds the others."""
+    folds the others.
+    """
 
     sample: Sample
     trace: TransferTrace
@@ -87,7 +88,8 @@ def page(check: CheckResult) -> Page:
 
 def tiles(check: CheckResult) -> list[Tile]:
     """Return tiles: targets met, transfers complete, cases slower than the baseline, and the
-    pace."""
+    pace.
+    """
     met, judged, what = verdict.met(
         (one.mark_mb, one.target_s, one.result) for one in check.verdicts
     )

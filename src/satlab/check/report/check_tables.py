@@ -303,7 +303,8 @@ def _source(check: CheckResult, case: str, *names: str) -> str:
 
 def host_losses(sample: Sample) -> dict[str, str]:
     """Return the number of packets that the host lost, by direction; only directions with
-    losses."""
+    losses.
+    """
     found = {
         name: (one["by_host"] or 0, one["sent"] or 0)
         for name, one in (sample.ledgers or {}).items()

@@ -119,7 +119,8 @@ def page_name(name: str) -> str:
 
 def abbreviation(case: str) -> str:
     """Return the interop runner's abbreviation or, if it has none, the first letters of the
-    words."""
+    words.
+    """
     known = _ABBREVIATIONS.get(case)
     return (
         known

@@ -63,7 +63,8 @@ class StackMatrix:
 
     def tiles(self) -> list[Tile]:
         """Return tiles: the number of targets that each stack meets, or of test cases that it
-        passes."""
+        passes.
+        """
         found = []
         for stack, history in self.checks.items():
             met, judged, what = targets_met(history[-1])
@@ -127,7 +128,8 @@ def verdicts(document: CheckFile) -> dict[Key, Verdict]:
 
 def targets_met(document: CheckFile) -> tuple[int, int, str]:
     """Return the number of targets that a check met, their total, and their name (see
-    `verdict.met`)."""
+    `verdict.met`).
+    """
     return verdict.met(
         (one["mark_mb"], one["target_s"], one["result"]) for one in verdicts(document).values()
     )

@@ -20,7 +20,8 @@ MOST_CHANGES = 5
 """Largest number of values in a drawn condition."""
 EXTREME_SHARE = 0.4
 """Share of values that are drawn at an end of the range, to find faults that need extremes of two
-quantities."""
+quantities.
+"""
 DIGITS = 2
 """Significant digits of a drawn value."""
 

@@ -141,7 +141,8 @@ class Search:
 
     def _known(self, kind: Kind, changes: Changes, seed: int) -> Finding | None:
         """Return the earlier finding that explains a fault: the fault vanishes without that
-        finding's values."""
+        finding's values.
+        """
         for finding in self._record.findings:
             if finding.kind != kind or not finding.changes.keys() <= changes.keys():
                 continue

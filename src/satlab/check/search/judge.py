@@ -82,7 +82,8 @@ def longest_wait_s(
 
 def loaded_rtt_s(values: Mapping[str, float], rate_mbps: float) -> float:
     """Return the round-trip time of a condition with a full queue, s. The queue holds at most the
-    whole payload."""
+    whole payload.
+    """
     rtt_s = values["rtt_ms"] / 1e3
     payload_s = values["payload_mb"] * 8 / rate_mbps
     return (

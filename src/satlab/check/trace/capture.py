@@ -55,7 +55,8 @@ _BLOCK, _PACKET = struct.Struct("=IIIIII"), struct.Struct("=IIIIIIHH")
 
 class Capture:
     """Packets of an interface. `missed` is set at the end: the number of packets for which the ring
-    had no room."""
+    had no room.
+    """
 
     def __init__(self, up: Lab, node: str, interface: str) -> None:
         self._socket: socket.socket = netns.inside(up.lab_id, node, _open, interface)

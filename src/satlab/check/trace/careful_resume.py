@@ -17,7 +17,8 @@ from satlab.check.trace.qlog import Event, number
 EVENT = "careful_resume_phase_updated"
 MAX_PHASES = 64
 """Largest number of phase changes of one connection; further changes are ignored. RFC 9959 has at
-most five."""
+most five.
+"""
 TRIGGERS = (
     "cwnd_limited",
     "rtt_not_validated",

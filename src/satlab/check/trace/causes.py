@@ -6,32 +6,32 @@ buffer). The rules for the time between two states; the first one that holds app
 
 1. `handshake`: the sender has no request yet, or its window has room and its handshake is not
    complete: until then a server may send three times what it received (RFC 9000, section 8.1).
-2. `link`: packets wait for the payload's link all the time, or it carried its capacity in the last
-   round trip without a queue, as with a sender that paces by a model of the path. No sender is
-   faster.
+2. `link`: packets wait for the payload's link all the time, or the link carried its capacity in the
+last round trip without a queue, as with a sender that paces by a model of the path. No sender could
+be faster.
 3. `delivery`: all data was sent. The last packets, and retransmissions of the last losses, are in
    flight.
 4. `application`: the window has room, and the application has no data at the moment.
 5. `flow control`: window and application have more, but the peer's credit or the send buffer is
-   used up. Of a sender that paces, 4 and 5 hold for a round trip: between two of its packets it
-   waits for its pacer, and not for data.
+used up. For a sender that paces, 4 and 5 must hold for a whole round trip: between two packets it
+waits for its pacer, not for data.
 6. `ack link`: acknowledgements wait for their link all the time. The window opens only as fast as
    they pass.
 7. `host`: in the last round trip never more than half of the window was in flight, although there
    was data and credit:
    the sender lacks CPU, or waits for a timer. A sender that follows acknowledgements fills at least
-   half of a window that doubles with each round trip. Unless the sender paces at just the rate that
-   it sends.
+   half of a window that doubles with each round trip. This does not apply to a sender that paces at
+   the rate that it sends.
 8. `pacing`: in the last round trip the window always had room, and did not grow by a quarter or the
-   sender sent at its pacing rate: it keeps to a rate of its own, below the link's. Or its
-   controller, which sets a rate, had reduced the window without a loss, as BBR does to measure the
-   round trip.
+   sender sent at its pacing rate: the sender chose a rate below the link's. Or its controller,
+   which sets a rate, had reduced the window without a loss, as BBR does to measure the round trip.
 9. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of
-   the path. Of a controller that sets a rate the window is the largest so far, also after losses.
+   the path. With a controller that sets a rate: the window is the largest so far, also after
+   losses.
 10. `congestion avoidance`: the window limits and grows slowly, without a loss so far: slow start
    ended because the delay rose (HyStart++, RFC 9406), or by an ECN mark.
-11. `loss recovery`: the window limits, after losses have reduced it. If the host lost most of the
-   packets, and not link and queues, this is `host`, too.
+11. `loss recovery`: the window limits, after losses have reduced it. If the host, and not link and
+queues, lost most of the packets, the cause is `host`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -72,16 +72,18 @@ MEANING: Mapping[Cause, str] = {
 }
 CAUSES = tuple(MEANING)
 BUSY_QUEUE_MS = 10.0
-"""A link whose queue is longer than this at both ends of an interval was busy in between. Longer
-than two frames at 10 Mbit/s; shorter than what a burst of a paced sender takes to drain between two
-states 50 ms apart.
+"""A link whose queue is longer than this at both ends of an interval was busy in between, ms. The
+value is longer than two frames at 10 Mbit/s, and shorter than the time in which a burst of a paced
+sender drains between two states 50 ms apart.
 """
 BUSY_SHARE = 0.95
-"""Of its capacity, carried over a round trip: a link without a queue was busy then."""
+"""Share of its capacity that a link without a queue must have carried in a round trip to count as
+busy.
+"""
 MIN_STATES = 3
-"""In a round trip, for a judgement of what holds all the time."""
+"""Fewest states in a round trip for a judgement that something holds all the time."""
 PACED_SHARE = 0.75
-"""Of the pacing rate: a sender that sends so much follows it."""
+"""Share of the pacing rate from which a sender counts as paced."""
 SLOW_GROWTH = 1.25
 """A window that grows less in a round trip does not probe for capacity: slow start doubles it."""
 DATAGRAM_BYTES = 1472
@@ -95,9 +97,9 @@ class SenderState:
 
     Queues in ms that their link needs for them.
 
-    `link_share` of its capacity was carried by the payload's link in the last round trip; 0 if
-    unknown. `pacing_bps` None: unknown. `supply` of data: all was sent (done), credit or send
-    buffer is used up (blocked), or neither (slow).
+    `link_share`: share of its capacity that the payload's link carried in the last round trip; 0 if
+    unknown. `pacing_bps` None: unknown. `supply`: all data was sent (done), credit or send buffer
+    is used up (blocked), or neither (slow).
     """
 
     t_s: float
@@ -116,19 +118,21 @@ class SenderState:
 
     @property
     def is_paced(self) -> bool:
-        """Whether what is in flight is what the pacing rate sends in a round trip."""
+        """Whether the data in flight is the amount that the pacing rate sends in a round trip."""
         if self.pacing_bps is None or not self.rtt_ms:
             return False
         return self.in_flight_bytes * 8e3 / self.rtt_ms >= PACED_SHARE * self.pacing_bps
 
     @property
     def lacks_supply(self) -> bool:
-        """Whether the window had room, and there was no data or no credit."""
+        """Whether the window had room but there was no data or no credit."""
         return self.is_app_limited and self.has_room
 
     @property
     def has_room(self) -> bool:
-        """Whether the window has room for another datagram besides one that is being assembled."""
+        """Whether the window has room for one more datagram after the one that is being
+        assembled.
+        """
         return self.cwnd_bytes - self.in_flight_bytes >= 2 * DATAGRAM_BYTES
 
 
@@ -145,7 +149,7 @@ class TransferTrace:
 
     The sender had the request at `requested_s`; None: never.
 
-    `is_lost_by_host`: most of the packets that were lost.
+    `is_lost_by_host`: the host lost most of the lost packets.
     """
 
     requested_s: float | None
@@ -229,7 +233,9 @@ class TransferTrace:
 
     @cached_property
     def _widest(self) -> list[SenderState]:
-        """Return for each state the one with the widest window until then, the last of several."""
+        """Return for each state the state with the widest window so far; the last of several equal
+        ones.
+        """
         widest: list[SenderState] = []
         for state in self.states:
             is_wider = not widest or state.cwnd_bytes >= widest[-1].cwnd_bytes
@@ -237,7 +243,7 @@ class TransferTrace:
         return widest
 
     def _round_trip(self, index: int, requested_s: float) -> list[SenderState]:
-        """Return the states of the round trip before a state, the last one first; none if the
+        """Return the states of the round trip before a state, the last one first; empty if the
         request came later.
         """
         since = self.states[index].t_s - self.states[index].rtt_ms / 1e3
@@ -254,7 +260,7 @@ def _is_idle(round_trip: Sequence[SenderState]) -> bool:
 
 
 def _keeps_a_rate(round_trip: Sequence[SenderState]) -> bool:
-    """Whether the window had room for a whole round trip, in several states, and did not set the
+    """Whether the window had room in several states of a whole round trip and so did not set the
     rate.
     """
     if len(round_trip) < MIN_STATES or not all(state.has_room for state in round_trip):
@@ -277,5 +283,5 @@ def mean(spent: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def largest(spent: Mapping[str, float]) -> str:
-    """Return the cause of most of the time."""
+    """Return the cause with the most seconds."""
     return max(spent, key=spent.__getitem__)

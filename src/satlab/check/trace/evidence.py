@@ -20,7 +20,8 @@ TAG_BYTES = 16
 
 def fault(case: Case, wire: CapturedTransfer) -> str:
     """Return the first requirement of a case that the packets do not show; empty if they show
-    all."""
+    all.
+    """
     if case.resumed or case.early_data:
         found = quic_handshake.handshakes(wire.heads)
         if not found or not found[-1].is_resumed:

@@ -69,7 +69,8 @@ class Ledger:
     @property
     def closes(self) -> bool:
         """Whether the accounts add up: no packet is unaccounted for, and none is counted that was
-        not sent."""
+        not sent.
+        """
         host = (self.lost_before_link, self.lost_between_links, self.lost_after_link)
         return self.unaccounted == 0 and min(host) >= 0
 

@@ -22,16 +22,16 @@ NS = 1e-9
 FULL_DATAGRAM_BYTES = 1200
 """UDP payload that each path must carry (RFC 9000, section 14)."""
 MIN_OVERHEAD_BYTES = 19
-"""Of a QUIC packet that carries payload: first byte, packet number, type of the frame, tag (RFC
-9000, RFC 9001).
+"""Smallest overhead of a QUIC packet that carries payload, bytes: first byte, packet number, type
+of the frame, tag (RFC 9000, RFC 9001).
 """
 SMALL_DATAGRAM_BYTES = 100
-"""A smaller datagram at the end need not carry payload: acknowledgements, tickets,
+"""A datagram smaller than this at the end may carry no payload but acknowledgements, tickets or
 CONNECTION_CLOSE.
 """
 LONG_SNAP_BYTES = 4096
-"""Captured bytes of packets with a long QUIC header: their datagrams, and several of them where
-they are merged.
+"""Captured bytes of packets with a long QUIC header: the whole datagram, or several if they are
+merged.
 """
 _MAGIC_NS, _LINKTYPE_RAW = 0xA1B23C4D, 101
 _HEADER, _RECORD = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
@@ -97,8 +97,9 @@ class CapturedTransfer:
         """Return the arrivals up to the last one that must have carried payload, if `size` bytes
         arrived in all.
 
-        What a server sends after the payload is small, and what came before it is enough for all
-        bytes. Where the payload ends in a small packet this is one packet early.
+        Small packets at the end are left out if the packets before them are enough for all bytes: a
+        server may send small packets after the payload. If the payload itself ends in a small
+        packet, the result ends one packet early.
         """
         arrivals = self.arrivals
         if self.protocol == TCP:
@@ -138,9 +139,9 @@ class CapturedTransfer:
         """Time of the first full 1-RTT packet from the server after the client could request; None
         if there is none.
 
-        A full packet has FULL_DATAGRAM_BYTES or more. What a server sends before the payload
-        (settings, tickets) is smaller. A probe of the path's MTU is full: this may be earlier than
-        the first byte, never later.
+        A full packet has FULL_DATAGRAM_BYTES or more. Packets before the payload (settings,
+        tickets) are smaller, but a probe of the path's MTU is full. So this time may be earlier
+        than the first byte, never later.
         """
         if self.protocol == TCP:
             return next((one.t_s for one in self.arrivals), None)
@@ -165,7 +166,8 @@ class CapturedTransfer:
     def last_start_s(self) -> float:
         """Time of the client's first packet of the last connection that the server answered.
 
-        Without source ids of the client, its last Initial packet before that answer.
+        If the client has no source ids, this is the time of its last Initial packet before that
+        answer.
         """
         answers: dict[bytes, float] = {}
         for one in self.datagrams:
@@ -189,8 +191,8 @@ class CapturedTransfer:
         return sum(kind in one.kinds for one in self.datagrams if one.from_server is from_server)
 
     def times_s(self, marks: Sequence[int], size: int) -> tuple[float | None, ...]:
-        """Return when each amount of `marks` (of `size` bytes) had arrived: when its share of all
-        bytes had.
+        """Return the time at which each amount of `marks` (of `size` bytes) had arrived, s: the
+        time at which its share of all bytes had arrived.
 
         Headers, retransmissions and other frames are assumed to be spread evenly over the payload.
         The last byte came with the last packet that must have carried payload.
@@ -220,8 +222,8 @@ def transfer_of(
 ) -> CapturedTransfer | None:
     """Return the transfer between a client and a server's port; None without its packets.
 
-    It starts with the client's first packet: earlier ones from the server are of another
-    connection.
+    The transfer starts with the client's first packet: earlier packets from the server belong to
+    another connection.
     """
     datagrams: list[Datagram] = []
     heads: list[tuple[bool, bytes]] = []
@@ -247,7 +249,9 @@ def transfer_of(
 
 
 class _Segment(NamedTuple):
-    """A packet of the transfer: its captured payload, and the size of the whole one, bytes."""
+    """A packet of the transfer: the captured part of its payload, and the size of the whole
+    payload, bytes.
+    """
 
     protocol: int
     from_server: bool
@@ -256,7 +260,7 @@ class _Segment(NamedTuple):
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> _Segment | None:
-    """Return the packet's segment; None for packets of others."""
+    """Return the packet's segment; None for packets outside the transfer."""
     head = packet.head
     if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
         return None

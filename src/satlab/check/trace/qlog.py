@@ -27,7 +27,9 @@ MAX_FILE_BYTES = 1 << 30
 256 MiB at each end.
 """
 MAX_DOCUMENT_BYTES = 16 << 20
-"""Largest JSON document that is held in memory; the events of a larger one are read one by one."""
+"""Largest JSON document that is held in memory, bytes; the events of a larger document are read one
+by one.
+"""
 CHUNK_BYTES = 1 << 20
 _EVENTS = re.compile(rb'"events"\s*:\s*\[')
 MAX_LINE_BYTES = 256 << 10
@@ -37,7 +39,7 @@ MAX_CPU_S = 120.0
 0.1 s for each MiB.
 """
 _CHECKED_EVENTS = 1024
-"""Events between two looks at the CPU time."""
+"""Number of events between two checks of the CPU time."""
 MAX_FILES, MAX_DEPTH = 64, 64
 MAX_NUMBER = float(1 << 53)
 """Larger numbers are ignored: JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited.
@@ -61,7 +63,7 @@ class QlogError(ValueError):
         self.kind: Kind = kind
 
     def __reduce__(self) -> tuple[type["QlogError"], tuple[Kind, str]]:
-        """Make it from both again in another process."""
+        """Pickle both arguments, so that another process can make the error again."""
         return QlogError, (self.kind, str(self))
 
 
@@ -99,9 +101,7 @@ class _Budget:
 
 
 def newest(folder: Path) -> Path | None:
-    """Return the qlog file in `folder` or below that was written last; a log ends with its
-    connection.
-    """
+    """Return the last written qlog file in `folder` or below. Each connection has its own log."""
     last = max(_files(folder), key=lambda found: (found.changed_ns, found.name), default=None)
     return None if last is None else folder / last.name
 
@@ -170,8 +170,8 @@ def _records(path: Path, budget: _Budget) -> Iterator[Any]:
 
 
 def _document(file: Any, budget: _Budget) -> Any:
-    """Return a document; of one that is large or cut off the first trace, whose events are read one
-    by one.
+    """Return a document. If it is large or cut off, return only its first trace, whose events are
+    read one by one.
     """
     start = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(start) <= MAX_DOCUMENT_BYTES:
@@ -214,7 +214,7 @@ def _elements(text: bytes, file: Any, budget: _Budget) -> Iterator[Any]:
 def _sequence(file: Any) -> Iterator[Any]:
     """Yield each record.
 
-    A truncated one is the last: its writer was ended (RFC 7464, section 2.4).
+    A truncated record is the last one: its writer was ended (RFC 7464, section 2.4).
     """
     for count in itertools.count(1):
         line = file.readline(MAX_LINE_BYTES)

@@ -30,7 +30,8 @@ ARRIVAL_INTERVAL_S = 0.01
 """Shortest time between two entries of `arrivals`, s."""
 MAX_GAPS = 10_000
 """Largest number of gaps in the received ranges of a stream. A transfer has a few after a burst of
-losses."""
+losses.
+"""
 MAX_STREAMS = 10_000
 """Further streams are ignored; a transfer has a few."""
 CLIENT_QLOG = "qlog of the client"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What captured QUIC packets prove: sessions that were resumed, and, with a key log, key phases.
+"""Facts from captured QUIC packets: sessions that were resumed and, with a key log, key phases.
 
 Initial packets are protected with keys that anybody can derive (RFC 9001, section 5.2): ClientHello
 and ServerHello are readable without secrets. The key phase is a protected bit of short headers
@@ -38,8 +38,8 @@ CHACHA20 = 0x1303
 MAX_HANDSHAKES = 64
 MAX_CRYPTO_BYTES = 1 << 16
 MIN_VALID_SHARE = 0.95
-"""Share of the short headers whose reserved bits must be zero after unprotection. The others had
-another connection id.
+"""Share of the short headers whose reserved bits must be zero after unprotection. The other packets
+may have another connection id.
 """
 
 
@@ -52,7 +52,7 @@ class Handshake:
 
     original: bytes
     crypto: dict[bool, dict[int, bytes]] = field(default_factory=lambda: {False: {}, True: {}})
-    """Data of CRYPTO frames by offset; of the server and of the client."""
+    """Data of CRYPTO frames by offset, for server and client."""
     client_id: bytes = b""
     server_id: bytes = b""
 
@@ -75,8 +75,8 @@ class Handshake:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether the server accepted a session: its hello selects a pre-shared key (RFC 8446,
-        section 4.2.11).
+        """Whether the server accepted a session: the ServerHello selects a pre-shared key (RFC
+        8446, section 4.2.11).
         """
         hello = self._server_hello()
         return hello is not None and PRE_SHARED_KEY in hello[1]
@@ -123,8 +123,8 @@ def _joined(parts: Mapping[int, bytes]) -> bytes:
 
 
 def handshakes(datagrams: Sequence[tuple[bool, bytes]]) -> list[Handshake]:
-    """Return the connections of QUIC datagrams (whether from the server, payload), in the order
-    they began.
+    """Return the connections in QUIC datagrams, given as (from the server?, payload), in the order
+    of their beginning.
     """
     found: list[Handshake] = []
     for from_server, payload in datagrams:
@@ -162,8 +162,8 @@ def _initials(payload: bytes) -> Iterator[_Initial]:
 
 
 def _take(found: list[Handshake], packet: _Initial, *, from_server: bool) -> None:
-    """Decrypt a packet with the keys of a known connection; a client's may begin one, or change its
-    keys by a Retry.
+    """Decrypt a packet with the keys of a known connection. A client's packet may begin a
+    connection, or change its keys after a Retry.
     """
     known = list(reversed(found))
     if (
@@ -189,7 +189,9 @@ def _take(found: list[Handshake], packet: _Initial, *, from_server: bool) -> Non
 
 
 def _decrypted(packet: _Initial, original: bytes, *, from_server: bool) -> bytes | None:
-    """Return the payload of an Initial packet; None if other keys protect it, or it is cut off."""
+    """Return the payload of an Initial packet; None if other keys protect the packet, or it is cut
+    off.
+    """
     secret = initial_secret(original, from_server=from_server)
     key, iv = (
         expand_label(secret, hashes.SHA256, f"quic {name}", size)
@@ -302,8 +304,8 @@ class HeaderKey(NamedTuple):
 
 
 def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
-    """Return the first application secrets of a key log (NSS format) by client random and whether
-    of the server.
+    """Return the first application secrets of a key log (NSS format) by client random and side
+    (True: server).
     """
     names = {"CLIENT_TRAFFIC_SECRET_0": False, "SERVER_TRAFFIC_SECRET_0": True}
     found = {}
@@ -320,10 +322,9 @@ def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
 def key_phases(
     datagrams: Sequence[tuple[bool, bytes]], key_log: str
 ) -> dict[bool, set[int]] | None:
-    """Return the key phases of each side's short headers (of the server: True), over all
-    connections.
+    """Return the key phases of each side's short headers (True: server), over all connections.
 
-    None if that is unknown: the key log lacks a connection, or its headers cannot be read.
+    None if they are unknown: the key log lacks a connection, or its headers cannot be read.
     """
     secrets, found = traffic_secrets(key_log), handshakes(datagrams)
     phases: dict[bool, set[int]] = {False: set(), True: set()}

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Symptoms of a slow download that its packets and its programs' CPU times show: no qlog and no
-keys are needed.
-"""
+"""Symptoms of a slow download, from packets and CPU times, without qlog and keys."""
 
 import math
 from bisect import bisect_left
@@ -16,7 +14,7 @@ SMALL_WINDOW_PACKETS = 4
 allowed two.
 """
 CONSTANT_SPREAD = 0.3
-"""Largest relative spread of the bytes per round trip for which a window is constant."""
+"""Largest relative spread of the bytes per round trip for which a window counts as constant."""
 LONGER_PERCENT = 25
 BELOW_RATE = 0.7
 """Share of the link's rate below which the link is not the limit."""
@@ -35,8 +33,8 @@ def symptoms(
 ) -> tuple[str, ...]:
     """Return the symptoms of a download.
 
-    `rtt_s` is the idle link's, `rate_bps` the link's capacity. `cpu_s` has two times for each
-    program (its name): how long it ran, and how long it could have run and had no core.
+    `rtt_s` is the idle link's round-trip time, `rate_bps` the link's capacity. `cpu_s` has two
+    times for each program, by name: the time it ran, and the time it was runnable but had no core.
     """
     found = [_lost_handshake_packet(wire, rtt_s), _small_initial_window(wire, rtt_s)]
     found.append(_constant_window(wire, rtt_s, rate_bps))
@@ -89,8 +87,7 @@ def _small_initial_window(wire: CapturedTransfer, rtt_s: float) -> str:
 
 
 def _constant_window(wire: CapturedTransfer, rtt_s: float, rate_bps: float) -> str:
-    """Look for round trips that bring the same amount, less than the link's capacity, in the second
-    half.
+    """Look for round trips in the second half that bring equal amounts, below the link's capacity.
 
     The round trip of a constant window is a little longer than the idle link's: several lengths are
     tried.

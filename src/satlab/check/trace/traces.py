@@ -22,7 +22,7 @@ from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
 
 MIN_SAMPLES = 3
-"""Samples of the link's metrics in the window that decides about its load."""
+"""Number of samples of the link's metrics in the window over which its load is judged."""
 Lines = Sequence[Mapping[str, Any]]
 
 
@@ -94,8 +94,8 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | Non
         return None
     zero_unix_s = starts["client"]["t_unix_s"]
     later_s = {side: start["t_unix_s"] - zero_unix_s for side, start in starts.items()}
-    # A server's first line is written at the request; a client sends once its handshake is
-    # complete.
+    # A server writes its first line at the request; a client sends its first line after its
+    # handshake.
     if sender == "server":
         requested_s = intervals[0]["t_s"] + later_s["server"]
     else:
@@ -148,7 +148,9 @@ def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") ->
 
 
 def _end_s(receiver: Mapping[str, Any], later_s: float) -> float:
-    """Return the time of the last payload byte; of the end of the connection if none arrived."""
+    """Return the time of the last payload byte; if no byte arrived, of the end of the
+    connection.
+    """
     goodput_bps = receiver["goodput_bps"]
     return float(receiver["bytes"] * 8 / goodput_bps if goodput_bps else receiver["t_s"]) + later_s
 
@@ -163,9 +165,7 @@ class _Load:
 
     def share(self, t_s: float, window_s: float) -> float:
         """Return the share of its capacity that the link released in the window before `t_s`; 0 if
-        unknown.
-
-        A value counts what was released until its time.
+        unknown. Each value counts the bytes released until its time.
         """
         first, last = (bisect_left(self.times, edge) for edge in (t_s - window_s, t_s))
         last = min(last, len(self.times) - 1)
@@ -182,7 +182,9 @@ def _capacity_bps(plan: LinkPlan, direction: str) -> float:
 
 
 class _Queues:
-    """The link's queues over time (s since `zero_unix_s`), in ms that the link needs for them."""
+    """The link's queues over time (s since `zero_unix_s`), in ms that the link needs to send
+    them.
+    """
 
     def __init__(
         self, lines: Lines, zero_unix_s: float, plan: LinkPlan, *, is_download: bool

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a source has of a page: objects by type, size, domain and order, what was left out, and what
-is wrong.
+"""The page that a source describes: objects by type, size, domain and order; objects left out;
+faults.
 
 Nothing else is taken from a source. Contents, paths, queries, headers and cookies never reach the
 page.
@@ -18,9 +18,9 @@ MOST_OBJECTS = 250
 4.4).
 """
 MOST_BYTES = 64 << 20
-"""Of one object, and of all together."""
+"""Largest size of one object, and of all together, bytes."""
 MOST_READ = 32 << 20
-"""Of the file that is read: JSON takes up to 30 times its size in memory."""
+"""Largest file that is read, bytes: JSON takes up to 30 times its size in memory."""
 MOST_DOMAINS = 64
 MOST_ENTRIES = 10_000
 _MOST_FAULTS = 20
@@ -75,7 +75,7 @@ def domain(name: str | None) -> str | None:
 
 
 def loaded_as(mime: str) -> str:
-    """Return what loads an object of a MIME type.
+    """Return the element that loads an object of a MIME type.
 
     Fonts, data and videos are loaded as images of their size.
     """

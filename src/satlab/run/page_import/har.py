@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the objects of a page from a HAR file (version 1.2, J. Odvarko, 2010), which may be hostile.
 
-Of an entry only these are read: method and URL of the request (the path and query to recognise
+Only these parts of an entry are read: method and URL of the request (the path and query to
+recognise
 repetitions), status, `bodySize`, `content.size`, `content.mimeType` of the answer; `content.text`
 to see that its base64 is valid.
 """
@@ -33,7 +34,7 @@ _NO_REQUEST = ("blob", "ws", "wss")
 
 
 def read(file: Path) -> Found:
-    """Return what a HAR file has of its first page.
+    """Return the first page of a HAR file.
 
     Raises:
         ConfigError: it is not a HAR file, or too large.

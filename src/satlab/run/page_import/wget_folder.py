@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the objects of a page from the folder of a site, such as wget makes it; it may be hostile.
 
-The document is read for what it loads (`link`, `script`, `img`, `iframe`), style sheets of the
-folder are not. A file counts with its size; if the document lies in a folder, the folders of the
+The references of the document are read (`link`, `script`, `img`, `iframe`), but not those of style
+sheets. A file counts with its size; if the document lies in a folder, the folders of the
 top level are domains (wget --span-hosts).
 """
 
@@ -17,7 +17,7 @@ from satlab.run.page_import.found import MOST_BYTES, MOST_ENTRIES, Found, Item, 
 
 _MOST_OF_DOCUMENT = 4 << 20
 _LINKED = {"stylesheet": "stylesheet", "icon": "img", "preload": "img"}
-"""What the browser loads of a `link` element, by `rel`."""
+"""The kind of object that the browser loads for a `link` element, by `rel`."""
 
 
 class _References(HTMLParser):
@@ -44,7 +44,7 @@ class _References(HTMLParser):
 
 
 def read(folder: Path, document: PurePosixPath) -> Found:
-    """Return what `document` (below `folder`) loads from the folder.
+    """Return the objects that `document` (below `folder`) loads from the folder.
 
     Raises:
         ConfigError: the document cannot be read, or loads too much.

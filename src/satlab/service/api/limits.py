@@ -4,9 +4,9 @@ connections.
 
 No connection that waits for its peer keeps others out, and strangers leave room for users. At a
 limit one connection makes room, of the peer that has most of them: the one that has been idle
-longest, else the stranger's request that moves fewest bytes per s. A stranger is whoever has shown
-no valid session in the request in progress. Only where all are requests of sessions does the new
-connection get 503.
+longest, else the stranger's request that moves fewest bytes per s. A stranger is a peer whose
+request in progress has shown no valid session. The new connection gets 503 only if all connections
+belong to requests of sessions.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ full buffer).
 
 
 def peer_network(address: str) -> str:
-    """Return an IPv4 address, or the /64 of an IPv6 address, of which one host can use every
-    address; "loopback" for those of this host.
+    """Return an IPv4 address, the /64 of an IPv6 address (one host can use all its addresses), or
+    "loopback" for addresses of this host.
 
     Anything else, such as the empty name of a Unix socket's peer, stays as it is.
     """
@@ -117,8 +117,8 @@ class LimitedBody:
     """Reads a body of at most `most` bytes within `seconds`, whatever the header content-length
     says.
 
-    With a `rate`, bytes per s, the time for what has come so far is added: the whole has `seconds +
-    most / rate`.
+    With a `rate`, bytes per s, each received byte extends the time; the whole body has at most
+    `seconds + most / rate`.
     """
 
     def __init__(

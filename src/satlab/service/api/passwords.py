@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Passwords as scrypt hashes (RFC 7914).
 
-One is hashed at a time: a hash takes 32 MiB and about 0.3 s.
-
-Callers wait in a fair queue. A peer has a share of its places, and those who are known go before
-strangers.
+One password is hashed at a time: a hash takes 32 MiB and about 0.3 s. Callers wait in a fair queue.
+Each peer has a share of its places, and known callers go before strangers.
 """
 
 import hashlib
@@ -26,7 +24,7 @@ MAX_HASHING = 8
 other requests.
 """
 MAX_OF_PEER = 2
-"""Largest number of these of one peer and rank."""
+"""Largest number of waiting callers of one peer and rank."""
 SCRYPT = {"n": 1 << 15, "r": 8, "p": 3}
 """Cost: 32 MiB and three passes, a row of OWASP's password storage table."""
 
@@ -112,7 +110,8 @@ class Queue:
                 self._changed.notify_all()
 
     def _place(self, caller: Caller) -> _Place:
-        """Return a new place, which who is less known, or has more of them, may lose.
+        """Return a new place. If the queue is full, a less known caller, or the peer with more
+        places, loses one.
 
         Raises BusyError.
         """

@@ -11,9 +11,11 @@ from collect import raw
 from satlab.common.errors import ConfigError
 
 MOST_BYTES = 1 << 30
-"""What all uploaded jobs may have together; their copy goes where temporary files are."""
+"""Largest size of all uploaded jobs together, bytes; they are copied to the folder of temporary
+files.
+"""
 MOST_DEPTH = 32
-"""Folders in each other."""
+"""Largest depth of folders."""
 _CHUNK_BYTES = 1 << 20
 _REPAIR = "upload the job again"
 

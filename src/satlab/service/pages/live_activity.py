@@ -9,7 +9,7 @@ Progress = Mapping[str, Any]
 """schemas/run-progress.schema.json."""
 
 UNKNOWN = "\u2013"
-"""In place of what the source of a flow does not say."""
+"""Shown for a value that the source of a flow does not report."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ _PROGRAMS = Listing(("Node", "Program", "Processes", "CPU (%)"), 2)
 
 @dataclass(frozen=True)
 class Activity:
-    """What the nodes do. `nodes`: CPU time of all programs of a node, % of a core.
+    """Activity of the nodes. `nodes`: CPU time of all programs of a node, % of a core.
 
     `windows`: a few words on each flow of the table, in its order.
     """

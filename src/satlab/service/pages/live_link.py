@@ -29,7 +29,7 @@ Points = list[tuple[float, float]]
 
 @dataclass
 class Counts:
-    """What a direction did in a time: IP bytes out, largest queue in bytes, packets in, lost,
+    """Counts of a direction over a time: IP bytes out, largest queue in bytes, packets in, lost,
     dropped.
 
     `modcod_id`, `es_n0_db`, `threshold_db`: at its end; None where the direction has none.
@@ -45,7 +45,7 @@ class Counts:
     threshold_db: float | None = None
 
     def add(self, later: "Counts") -> None:
-        """Add what happened directly after."""
+        """Add the counts of the time directly after."""
         self.bytes += later.bytes
         self.queue = max(self.queue, later.queue)
         self.packets += later.packets

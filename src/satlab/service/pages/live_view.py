@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the page of a run shows of its link while it runs: the picture of the path, curves, time
-left, host pressure.
-"""
+"""The link on the page of an active run: the picture of the path, curves, time, host pressure."""
 
 import json
 from collections import OrderedDict

@@ -20,7 +20,7 @@ Plan = Mapping[str, Any]
 NODES = ("client", "Proxy-ST", "ST", "SAT", "GW", "Proxy-GW", "server")
 PATH, FORWARD, RETURN, TERRESTRIAL = "", "forward", "return", "terrestrial"
 HOPS = (PATH, FORWARD, RETURN, TERRESTRIAL)
-"""What can be chosen to see its curves; the first is the whole path."""
+"""The hops whose curves can be chosen; the first entry is the whole path."""
 
 MOST_WINDOWS = 2
 """Flows whose window is in the picture, as far as the box of the path has lines for them:
@@ -84,7 +84,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the picture shows.
+    """The figures in the picture.
 
     `start_s`: start of the scenario, s since the first sample, None before it.
     """

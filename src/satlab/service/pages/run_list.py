@@ -64,7 +64,7 @@ class Listed:
 
     @property
     def words(self) -> str:
-        """Return what a filter looks at."""
+        """Return the text that a filter searches."""
         values = [
             f"{name}={value}" for name, value in (*self.arguments.items(), *self.link.items())
         ]
