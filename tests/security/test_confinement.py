@@ -424,7 +424,10 @@ held, found = [], {}
 def bytes_of_tcp():
     server, sent = socket.create_server(("127.0.0.1", 0), backlog=64), 0
     for _ in range(400):
-        near = socket.create_connection(server.getsockname())
+        try:
+            near = socket.create_connection(server.getsockname())
+        except OSError:
+            break
         far, _ = server.accept()
         held.append((near, far))
         for end, option in ((near, socket.SO_SNDBUF), (far, socket.SO_RCVBUF)):
@@ -438,7 +441,12 @@ def bytes_of_tcp():
     return sent
 def bytes_of_udp():
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    receivers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(1500)]
+    receivers = []
+    try:
+        while len(receivers) < 1500:
+            receivers.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    except OSError:
+        pass
     held.append(receivers)
     for receiver in receivers:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 30)
@@ -604,7 +612,7 @@ def test_t27_its_temporary_files_are_its_own(attacker: Attacker) -> None:
     assert not [place for place in places if Path(place, name).exists()]
 
 
-SOCKETS = """
+UNCOUNTED = """
 import socket
 kept, made = [], 0
 try:
@@ -622,5 +630,5 @@ def test_t25_what_sockets_hold_uncounted_fits_into_the_memory_of_the_sandbox(
 ) -> None:
     # Copies of what a socket sent, its queue of errors with SO_TIMESTAMPING, are nobody's memory.
     held = 2 * int(Path("/proc/sys/net/core/rmem_max").read_text())
-    made = int(attacker.run(SOCKETS).output.split()[-1])
+    made = int(attacker.run(UNCOUNTED).output.split()[-1])
     assert 32 < made <= max(64, SMALL.memory_bytes // held)

@@ -89,7 +89,9 @@ fn flatten(schema: &mut Value, definitions: &Value) {
     }
     let has_fields = schema.get("properties").is_some();
     below(schema, |keyword, it| {
-        if has_fields && keyword.ends_with("Of") && it.get("$ref").is_some() {
+        // A variant that only names another type; `flatten` adds it to one with fields of its own.
+        let is_name = it.get("$ref").is_some() && it.get("properties").is_none();
+        if has_fields && keyword.ends_with("Of") && is_name {
             *it = definition(it, definitions);
         }
         flatten(it, definitions);
