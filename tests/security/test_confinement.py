@@ -419,10 +419,20 @@ def test_t25_a_program_that_takes_more_than_its_share_is_ended_with_the_reason(
 
 
 SOCKETS = """
-import errno, json, os, socket, struct, sys
+import errno, json, os, socket, struct, sys, time
 held, found = [], {}
+def when_others_are_gone(make):
+    for _ in range(100):  # the kernel counts a closed socket a little longer
+        try:
+            return make()
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            time.sleep(0.05)
+    return make()
 def bytes_of_tcp():
-    server, sent = socket.create_server(("127.0.0.1", 0), backlog=64), 0
+    server = when_others_are_gone(lambda: socket.create_server(("127.0.0.1", 0), backlog=64))
+    sent = 0
     for _ in range(400):
         try:
             near = socket.create_connection(server.getsockname())
@@ -440,7 +450,7 @@ def bytes_of_tcp():
             pass
     return sent
 def bytes_of_udp():
-    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender = when_others_are_gone(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     receivers = []
     try:
         while len(receivers) < 1500:
@@ -457,6 +467,7 @@ def bytes_of_udp():
 def how_many(*kind):
     made = []
     try:
+        made.append(when_others_are_gone(lambda: socket.socket(*kind)))
         while len(made) < 2000:
             made.append(socket.socket(*kind))
     except OSError as error:
@@ -465,7 +476,7 @@ def how_many(*kind):
     return len(made)
 def a_ring():
     try:
-        ring = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        ring = when_others_are_gone(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
         ring.setsockopt(263, 5, struct.pack("IIII", 1 << 16, 1, 2048, 32))
     except OSError as error:
         return errno.errorcode[error.errno]
@@ -494,7 +505,9 @@ def test_t25_sockets_hold_no_more_than_is_stated(attacker: Attacker) -> None:
     )
     outcome = attacker.run(SOCKETS)
     found = json.loads(outcome.output)
-    most = 128 if attacker.is_admin else 0
+    # Copies of what it sent may fill twice rmem_max of each.
+    held = 2 * int(Path("/proc/sys/net/core/rmem_max").read_text())
+    most = min(128, max(64, SMALL.memory_bytes // held)) if attacker.is_admin else 0
     assert found["netlink"] <= 128
     assert found["usersock"] == "ENOSYS"
     assert (found["packet"], found["raw"]) == ((most, most) if most else ("EPERM", "EPERM")), found
