@@ -18,6 +18,7 @@ from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
 
+JsonResult = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
 
 
@@ -42,9 +43,7 @@ def link(
             max=64,
         ),
     ] = 0,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for
@@ -77,9 +76,7 @@ def quic(
     case: Annotated[
         str, typer.Option(help="Only cases whose names match, e.g. '*reno*pep*'.")
     ] = "*",
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure satperf over a veth pair and over 250 Mbit/s at 650 ms, with each stack and
@@ -103,9 +100,7 @@ def quic(
 @command(group=bench_app)
 def tunnel(
     seconds: Annotated[float, typer.Option(help="Duration of each case.", min=1, max=600)] = 10,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure satfec between two nodes on one wire: packets carried, delay, and CPU of both ends."""
@@ -131,9 +126,7 @@ def bench_check(
         float,
         typer.Option(help="Slowdown of the slower build, as a share of the time.", min=0.01, max=1),
     ] = 0.1,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Count false alarms of `satlab check --baseline`, and the slowdowns that it finds, under the
@@ -176,9 +169,7 @@ def bench_host_load(
         Path | None, typer.Option(help="HTML file for a plot of time against wait.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure how the load of the host changes page loads or transfers, and whether those that are
@@ -208,9 +199,7 @@ def bench_confinement(
         int, typer.Option(help="Pairs of starts of a program.", min=1, max=1000)
     ] = 40,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure what sandboxes cost: the start of a program, page loads and QUIC transfers with and
@@ -275,9 +264,7 @@ def bench_agree(
         list[Path] | None,
         typer.Option(help="File or folder that these programs may read. Repeatable."),
     ] = None,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Compare the virtual clock with a real lab, by the times of quinn or of programs of another
@@ -350,9 +337,7 @@ def bench_flows(
     ] = None,
     runs: Annotated[int, typer.Option(help="With --agree: labs of each case.", min=1, max=100)] = 1,
     parallel: Annotated[int, typer.Option(help="With --agree: labs at once.", min=1, max=64)] = 1,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure how many packets of many flows the virtual clock simulates in a second of CPU time;
@@ -394,9 +379,7 @@ def bench_campaign(
     cells: Annotated[
         int, typer.Option(help="Cells of the matrix that is planned.", min=1, max=50_000)
     ] = 10_000,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON on stdout.")
-    ] = False,
+    json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure what campaigns add to their tasks, against a loop in the shell, and how long plans

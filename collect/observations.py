@@ -70,8 +70,9 @@ class Frame(Model):
 
 
 class Load(Model):
-    """Fields of measured and of observed loads: one in a fresh browser profile, times in ms since
-    navigation start.
+    """Fields that measured and observed page loads share.
+
+    Each load has a fresh browser profile. Times are in ms since navigation start.
     """
 
     url: str

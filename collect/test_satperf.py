@@ -285,18 +285,18 @@ def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None
     assert stored(tmp_path / "nothing").legs == []
 
 
+HAPROXY = {
+    "schema": "satlab/pep/1",
+    "engine": "haproxy",
+    "version": "2",
+    "argv": [],
+    "client": "a",
+    "server": "b",
+}
+
+
 def test_a_proxy_that_nothing_went_through_is_a_failed_sample() -> None:
-    document = {
-        **{
-            "schema": "satlab/pep/1",
-            "engine": "haproxy",
-            "version": "2",
-            "argv": [],
-            "client": "a",
-            "server": "b",
-        },
-        **{"connections": 0, "report": [], "fault": ""},
-    }
+    document = {**HAPROXY, "connections": 0, "report": [], "fault": ""}
     (record,) = pep.records(pep.Pep.model_validate(document), {})
     assert (record.status, record.reason) == ("failed", "no connection went through the proxy")
 
@@ -312,19 +312,13 @@ def test_what_satpep_has_in_force_is_compared_with_what_was_asked_for() -> None:
         "cubic",
     ]
     document = {
-        **{
-            "schema": "satlab/pep/1",
-            "engine": "satpep",
-            "version": "0",
-            "argv": asked,
-            "client": "a",
-            "server": "b",
-        },
-        **{
-            "connections": 1,
-            "report": [{"type": "ready", "client_side": legs, "server_side": legs}],
-            "fault": "",
-        },
+        **HAPROXY,
+        "engine": "satpep",
+        "version": "0",
+        "argv": asked,
+        "connections": 1,
+        "report": [{"type": "ready", "client_side": legs, "server_side": legs}],
+        "fault": "",
     }
     found = {
         r.labels["side"]: r
@@ -339,16 +333,7 @@ def test_what_satpep_has_in_force_is_compared_with_what_was_asked_for() -> None:
 
 
 def test_a_proxy_that_died_is_named_whoever_ended_first() -> None:
-    document = {
-        **{
-            "schema": "satlab/pep/1",
-            "engine": "haproxy",
-            "version": "2",
-            "argv": [],
-            "client": "a",
-            "server": "b",
-        },
-        **{"connections": 3, "report": [], "fault": "haproxy ended with status -9: no output"},
-    }
+    fault = "haproxy ended with status -9: no output"
+    document = {**HAPROXY, "connections": 3, "report": [], "fault": fault}
     (record,) = pep.records(pep.Pep.model_validate(document), {})
     assert (record.status, record.reason) == ("failed", "haproxy ended with status -9: no output")

@@ -11,18 +11,19 @@ from collect import link_samples, terminals
 from collect.jobs import Job
 from collect.records import Record, failed
 
+QUEUE_COUNTERS = (
+    "queue_bytes",
+    "queue_packets",
+    "in_packets",
+    "in_bytes",
+    "out_packets",
+    "out_bytes",
+    "dropped_packets",
+)
+
 
 def of(number: int, **changed: Any) -> dict[str, Any]:
-    names = (
-        "queue_bytes",
-        "queue_packets",
-        "in_packets",
-        "in_bytes",
-        "out_packets",
-        "out_bytes",
-        "dropped_packets",
-    )
-    own = dict.fromkeys((*names, "lost_packets", "frames", "lost_frames"), 0)
+    own = dict.fromkeys((*QUEUE_COUNTERS, "lost_packets", "frames", "lost_frames"), 0)
     nothing = dict.fromkeys(
         ("modcod_id", "es_n0_db", "slots_assigned", "requests", "slots_requested", "plans_lost")
     )
@@ -30,16 +31,7 @@ def of(number: int, **changed: Any) -> dict[str, Any]:
 
 
 def counters(*shared: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    names = (
-        "queue_bytes",
-        "queue_packets",
-        "in_packets",
-        "in_bytes",
-        "out_packets",
-        "out_bytes",
-        "dropped_packets",
-    )
-    own = dict.fromkeys((*names, "lost_packets", "frames", "late_packets"), 0)
+    own = dict.fromkeys((*QUEUE_COUNTERS, "lost_packets", "frames", "late_packets"), 0)
     late = dict.fromkeys(("late_p50_us", "late_p99_us", "late_max_us", "frame_fill_ratio"))
     return {**own, "rate_bps": 0.0, **late, "terminals": list(shared), **changed}
 

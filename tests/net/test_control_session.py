@@ -25,8 +25,8 @@ from satlab.run.run_id import new_run_id
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
 
 OTHERS = ("bbr", "reno")
-"""Congestion controls that no component of these scenarios has as its own; the first that the
-kernel has is taken.
+"""Congestion controls that no component of these scenarios uses by default. The test takes the
+first that the kernel has.
 """
 NEAR, FAR = "10.99.7.1", "10.99.7.2"
 SESSION = """

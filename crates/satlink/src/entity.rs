@@ -2,8 +2,9 @@
 //! Terminal, satellite and gateway as processes of their own, joined by UDP datagrams
 //! ([`link::datagram`]).
 //!
-//! Each direction has a port: forward the first, return the next. An entity takes datagrams of its
-//! neighbour of that direction alone, and sends the next one a heartbeat every metrics interval.
+//! Each direction has a port: forward has the first, return the next. On each, an entity accepts
+//! datagrams only from the neighbour before it, and sends the neighbour after it a heartbeat in
+//! every metrics interval.
 //! Capacity requests travel with the bursts of the return link, plans from the forward link's
 //! socket.
 

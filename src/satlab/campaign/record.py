@@ -125,8 +125,9 @@ def this_host() -> Host:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each plain file below a folder by its relative path; links are not
-    followed.
+    """Return the SHA-256 of each plain file below a folder, by its path relative to the folder.
+
+    Links are not followed.
     """
     files = (Path(where) / name for where, _, names in os.walk(folder) for name in names)
     plain = sorted(file for file in files if file.is_file() and not file.is_symlink())

@@ -254,8 +254,8 @@ def test_collected_figures_are_not_read_from_raw_files_again(runs: list[Path]) -
 
 
 def test_plots_over_a_run_have_one_time_zero(runs: list[Path]) -> None:
-    """The first job of the example begins 0.3 s before its transfer reports, and the link is idle
-    before it.
+    """In the example the first job starts 0.3 s before its transfer reports; until then the link
+    is idle.
     """
     fade(runs[0])
     plots = plots_of(see(runs[0]))
