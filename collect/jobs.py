@@ -10,15 +10,15 @@ from collect.raw import Model
 from collect.records import Record
 
 MEASURING = (
-    *(
-        "satlab_curl",
-        "satlab_iperf3",
-        "satlab_page_load",
-        "satlab_ping",
-        "satlab_satperf",
-        "satlab_stream",
-    ),
-    *("satlab_ftp", "satlab_load", "satlab_video"),
+    "satlab_curl",
+    "satlab_iperf3",
+    "satlab_page_load",
+    "satlab_ping",
+    "satlab_satperf",
+    "satlab_stream",
+    "satlab_ftp",
+    "satlab_load",
+    "satlab_video",
 )
 """Jobs whose files become figures.
 

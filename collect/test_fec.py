@@ -8,21 +8,24 @@ import pytest
 from collect import fec
 
 COUNTERS = {
-    **{"type": "counters", "sources_received": 970, "recovered": 25, "lost": 4, "missing": 1},
+    "type": "counters",
+    "sources_received": 970,
+    "recovered": 25,
+    "lost": 4,
+    "missing": 1,
     "recovery_delay_mean_ms": 42.5,
 }
 
 
 def ended(**changes: Any) -> fec.Fec:
     content = {
-        **{
-            "schema": "satlab/fec/1",
-            "version": "0.1.0",
-            "argv": ["satfec"],
-            "peer": "198.18.4.2",
-            "code": "5,100",
-        },
-        **{"report": [{"type": "ready"}, {**COUNTERS, "lost": 0}, COUNTERS], "fault": ""},
+        "schema": "satlab/fec/1",
+        "version": "0.1.0",
+        "argv": ["satfec"],
+        "peer": "198.18.4.2",
+        "code": "5,100",
+        "report": [{"type": "ready"}, {**COUNTERS, "lost": 0}, COUNTERS],
+        "fault": "",
     }
     return fec.Fec.model_validate(content | changes)
 
@@ -30,7 +33,9 @@ def ended(**changes: Any) -> fec.Fec:
 def test_the_last_counters_are_the_tunnel_s() -> None:
     found = {record.metric: record.value for record in fec.records(ended(), {"job": "satlab_fec"})}
     assert found == {
-        **{"fec_received_packets": 970, "fec_recovered_packets": 25, "fec_lost_packets": 5},
+        "fec_received_packets": 970,
+        "fec_recovered_packets": 25,
+        "fec_lost_packets": 5,
         "fec_recovery_delay_ms": 42.5,
     }
     assert fec.records(ended(), {})[0].labels["code"] == "5,100"

@@ -11,20 +11,16 @@ from collect.records import Record
 from satlab.common.paths import SCHEMAS
 
 OPTIONS = {
-    **{
-        "congestion_control": "cubic",
-        "initial_window": 10,
-        "ack_threshold": None,
-        "max_ack_delay_ms": None,
-    },
-    **{
-        "receive_window": 1,
-        "stream_receive_window": 1,
-        "send_window": 1,
-        "initial_rtt_ms": 333,
-        "max_idle_ms": 1,
-        "careful_resume": "off",
-    },
+    "congestion_control": "cubic",
+    "initial_window": 10,
+    "ack_threshold": None,
+    "max_ack_delay_ms": None,
+    "receive_window": 1,
+    "stream_receive_window": 1,
+    "send_window": 1,
+    "initial_rtt_ms": 333,
+    "max_idle_ms": 1,
+    "careful_resume": "off",
 }
 
 
@@ -32,20 +28,16 @@ def start(side: str, role: str, t_unix_s: float, **options: Any) -> dict[str, An
     request = {"direction": "download", "bytes": None, "duration_ms": 1000, "streams": 1}
     socket = {"send_buffer_bytes": 1, "receive_buffer_bytes": 1, "gso_segments": 1}
     return {
-        **{
-            "type": "start",
-            "schema": "satlab/satperf/1",
-            "side": side,
-            "role": role,
-            "version": "0",
-            "stack": "quinn",
-        },
-        **{
-            "t_unix_s": t_unix_s,
-            "peer": "1.2.3.4:5",
-            "request": request,
-            "options": OPTIONS | options,
-        },
+        "type": "start",
+        "schema": "satlab/satperf/1",
+        "side": side,
+        "role": role,
+        "version": "0",
+        "stack": "quinn",
+        "t_unix_s": t_unix_s,
+        "peer": "1.2.3.4:5",
+        "request": request,
+        "options": OPTIONS | options,
         "socket": socket,
     }
 
@@ -73,43 +65,39 @@ def summary(side: str, **changed: Any) -> dict[str, Any]:
         ("sent_packets", "received_packets", "lost_packets", "acks_sent", "acks_received"), 7
     )
     return {
-        **{
-            "type": "summary",
-            "side": side,
-            "status": "ok",
-            "reason": "done",
-            "t_s": 1.0,
-            "handshake_ms": 608.0,
-        },
-        **{
-            "zero_rtt": "not_asked",
-            "time_to_first_byte_ms": 1210.0,
-            "bytes": 1000,
-            "goodput_bps": 8000.0,
-        },
-        **{
-            "reached_2mb_s": None,
-            "reached_10mb_s": None,
-            "reached_100mb_s": None,
-            "data_equal": True,
-            **counts,
-        },
-        **{"sent_bytes": 1, "lost_bytes": 0, "retransmitted_share": 0.0, "cpu_s": 0.1},
-        **{"careful_resume": None, **changed},
+        "type": "summary",
+        "side": side,
+        "status": "ok",
+        "reason": "done",
+        "t_s": 1.0,
+        "handshake_ms": 608.0,
+        "zero_rtt": "not_asked",
+        "time_to_first_byte_ms": 1210.0,
+        "bytes": 1000,
+        "goodput_bps": 8000.0,
+        "reached_2mb_s": None,
+        "reached_10mb_s": None,
+        "reached_100mb_s": None,
+        "data_equal": True,
+        **counts,
+        "sent_bytes": 1,
+        "lost_bytes": 0,
+        "retransmitted_share": 0.0,
+        "cpu_s": 0.1,
+        "careful_resume": None,
+        **changed,
     }
 
 
 def lines(**client: Any) -> list[dict[str, Any]]:
     return [
-        *(
-            start("client", "receiver", 1000.0),
-            start("server", "sender", 1000.3, congestion_control="reno"),
-        ),
-        *(interval("client", 0.1, 0.0), interval("client", 0.2, 8e6), interval("server", 0.1, 0.0)),
-        *(
-            summary("client", **client),
-            summary("server", data_equal=None, time_to_first_byte_ms=None),
-        ),
+        start("client", "receiver", 1000.0),
+        start("server", "sender", 1000.3, congestion_control="reno"),
+        interval("client", 0.1, 0.0),
+        interval("client", 0.2, 8e6),
+        interval("server", 0.1, 0.0),
+        summary("client", **client),
+        summary("server", data_equal=None, time_to_first_byte_ms=None),
     ]
 
 
@@ -186,13 +174,14 @@ def tcp_document() -> dict[str, Any]:
         for name, fault in (("reno", ""), ("cubic", "a:1 to b:2 uses cubic, not reno"))
     ]
     return {
-        **{
-            "schema": "satlab/tcp-conf/1",
-            "preset": "none",
-            "asked": {"client": side, "server": side},
-            "routes": [],
-        },
-        **{"tcp_rmem": [1, 2, 3], "tcp_wmem": [1, 2, 3], "samples": 3, "connections": connections},
+        "schema": "satlab/tcp-conf/1",
+        "preset": "none",
+        "asked": {"client": side, "server": side},
+        "routes": [],
+        "tcp_rmem": [1, 2, 3],
+        "tcp_wmem": [1, 2, 3],
+        "samples": 3,
+        "connections": connections,
     }
 
 
@@ -203,7 +192,9 @@ def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
     )
     leg = one(found, "tcp_leg_ok")
     assert (leg.status, leg.labels["congestion_control"], leg.labels["initial_window_asked"]) == (
-        *("failed", "cubic, reno", "100"),
+        "failed",
+        "cubic, reno",
+        "100",
     )
     assert one(found, "tcp_leg_cwnd_max_packets").value == 240
 
@@ -211,19 +202,15 @@ def test_a_leg_that_used_something_else_is_a_failed_sample() -> None:
 def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None:
     legs = {"congestion_control": "bbr", "initial_window": 100}
     quic = {
-        **{
-            "schema": "satlab/pep/1",
-            "engine": "satpep",
-            "version": "0",
-            "argv": ["satpep"],
-            "client": "a",
-        },
-        **{
-            "server": "b",
-            "connections": 1,
-            "report": [{"type": "ready", "client_side": legs, "server_side": legs}],
-        },
-        **{"fault": ""},
+        "schema": "satlab/pep/1",
+        "engine": "satpep",
+        "version": "0",
+        "argv": ["satpep"],
+        "client": "a",
+        "server": "b",
+        "connections": 1,
+        "report": [{"type": "ready", "client_side": legs, "server_side": legs}],
+        "fault": "",
     }
     jobs = []
     for number, (job, name, document) in enumerate(
@@ -235,25 +222,19 @@ def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None
         (folder / f"{name}.json").write_text(json.dumps(document))
         jobs.append(
             {
-                **{
-                    "job_instance_id": number,
-                    "scenario_instance_id": 1,
-                    "owner_scenario_instance_id": 1,
-                },
-                **{
-                    "function_id": number,
-                    "label": "l",
-                    "job": job,
-                    "entity": "proxy-gw",
-                    "argv": [],
-                    "log": "",
-                },
-                **{
-                    "start_unix_s": 1.0,
-                    "stop_unix_s": 2.0,
-                    "exit_code": 0,
-                    "status": "Not Running",
-                },
+                "job_instance_id": number,
+                "scenario_instance_id": 1,
+                "owner_scenario_instance_id": 1,
+                "function_id": number,
+                "label": "l",
+                "job": job,
+                "entity": "proxy-gw",
+                "argv": [],
+                "log": "",
+                "start_unix_s": 1.0,
+                "stop_unix_s": 2.0,
+                "exit_code": 0,
+                "status": "Not Running",
             }
         )
     (tmp_path / "raw" / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
@@ -266,18 +247,14 @@ def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None
     }
     assert returned == [
         {
-            **{
-                "node": "proxy-gw",
-                "protocol": "tcp",
-                "leg": "lan0",
-                "congestion_control": "cubic, reno",
-            },
-            **{
-                "congestion_control_asked": "reno",
-                "initial_window": "100",
-                "initial_window_asked": "100",
-            },
-            **{"fault": "a:1 to b:2 uses cubic, not reno"},
+            "node": "proxy-gw",
+            "protocol": "tcp",
+            "leg": "lan0",
+            "congestion_control": "cubic, reno",
+            "congestion_control_asked": "reno",
+            "initial_window": "100",
+            "initial_window_asked": "100",
+            "fault": "a:1 to b:2 uses cubic, not reno",
         },
         about | {"leg": "client"},
         about | {"leg": "server"},

@@ -52,8 +52,11 @@ def test_bitrate_start_stalls_and_switches() -> None:
         for record in video.records(video.Video.model_validate(played()), LABELS)
     }
     assert found == {
-        **{"video_bitrate_bps": pytest.approx(12e5), "video_startup_ms": pytest.approx(750)},
-        **{"video_stalls_count": 1, "video_stalled_s": 0.5, "video_switches_count": 1},
+        "video_bitrate_bps": pytest.approx(12e5),
+        "video_startup_ms": pytest.approx(750),
+        "video_stalls_count": 1,
+        "video_stalled_s": 0.5,
+        "video_switches_count": 1,
     }
 
 

@@ -9,8 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 EXCUSED = (
-    *("late_packet_ratio", "browser_wait_ratio", "cpu_wait_ratio"),
-    *("cpu_others_ratio", "cpu_steal_ratio", "memory_wait_ratio"),
+    "late_packet_ratio",
+    "browser_wait_ratio",
+    "cpu_wait_ratio",
+    "cpu_others_ratio",
+    "cpu_steal_ratio",
+    "memory_wait_ratio",
 )
 ATTEMPTS = 2
 

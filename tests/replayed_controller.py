@@ -193,20 +193,19 @@ class Replayed:
     def _csv(self) -> str:
         statistics = sorted({statistic for _, statistic, _ in self.stored})
         columns = [
-            *(
-                "@agent_name",
-                "@job_instance_id",
-                "@job_instance_start_date",
-                "@job_instance_stop_date",
-                "@job_name",
-            ),
-            *(
-                "@owner_scenario_instance_id",
-                "@scenario_instance_id",
-                "@scenario_start_date",
-                "@scenario_stop_date",
-            ),
-            *("@stored_file", "@suffix", *statistics, "time"),
+            "@agent_name",
+            "@job_instance_id",
+            "@job_instance_start_date",
+            "@job_instance_stop_date",
+            "@job_name",
+            "@owner_scenario_instance_id",
+            "@scenario_instance_id",
+            "@scenario_start_date",
+            "@scenario_stop_date",
+            "@stored_file",
+            "@suffix",
+            *statistics,
+            "time",
         ]
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="")

@@ -35,8 +35,14 @@ from tests import campaigns
 
 PACKAGES = paths.ROOT / ".satlab" / "packages"
 NAMES = (
-    *("munge", "libmunge2", "slurm-client", "slurmctld", "slurmd", "slurm-wlm-basic-plugins"),
-    *("libhwloc15", "liblua5.1-0"),
+    "munge",
+    "libmunge2",
+    "slurm-client",
+    "slurmctld",
+    "slurmd",
+    "slurm-wlm-basic-plugins",
+    "libhwloc15",
+    "liblua5.1-0",
 )
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 SLURM = PACKAGES / "slurm-wlm-basic-plugins" / LIBRARIES / "slurm-wlm"

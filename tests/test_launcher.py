@@ -82,7 +82,10 @@ def test_p383_lint_and_the_vm_lab_run_beside_the_tests_with_less_weight(
     ]
     durations = said.err.rpartition("durations: ")[2].split("; ")
     assert [text.partition(" s (CPU")[0].rpartition(" ")[0] for text in durations] == [
-        *("installation", "rust", "python", "lint and vm-nspawn, the rest")
+        "installation",
+        "rust",
+        "python",
+        "lint and vm-nspawn, the rest",
     ]
 
 

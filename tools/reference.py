@@ -16,14 +16,14 @@ from satlab.link.option_model import GROUPS, Option, options_of
 from satlab.link.options import LinkOptions
 
 TYPES = {
-    **{
-        "str": "text",
-        "list[str]": "text",
-        "list[Path]": "path",
-        "int": "integer",
-        "float": "number",
-    },
-    **{"int range": "integer", "float range": "number", "list[int]": "integer"},
+    "str": "text",
+    "list[str]": "text",
+    "list[Path]": "path",
+    "int": "integer",
+    "float": "number",
+    "int range": "integer",
+    "float range": "number",
+    "list[int]": "integer",
 }
 """Types as typer names them, in words."""
 MADE = "Made by `make generate`.\n"

@@ -31,39 +31,37 @@ from satlab.vm import box, dist
 
 LIBRARY = Path("usr/lib/satlab")
 KEPT = (
-    *(
-        "src",
-        "collect",
-        "schemas",
-        "openbach-scenarios",
-        "opensand-profiles",
-        "web-targets",
-        "suites",
-        "papers",
-    ),
-    *("vagrant/lab.yml", "docs", "LICENSE", "README.md"),
+    "src",
+    "collect",
+    "schemas",
+    "openbach-scenarios",
+    "opensand-profiles",
+    "web-targets",
+    "suites",
+    "papers",
+    "vagrant/lab.yml",
+    "docs",
+    "LICENSE",
+    "README.md",
 )
 PROGRAMS = ("satbox", "satfec", "satlink", "satpep", "satperf", "satvirtual")
 DEPENDS = (
-    *(
-        "libc6",
-        "libgcc-s1",
-        "libstdc++6",
-        "iproute2",
-        "iputils-ping",
-        "iperf3",
-        "curl",
-        "nftables",
-        "haproxy",
-    ),
-    *(
-        "chromium",
-        "chromium-driver",
-        "fonts-dejavu-core",
-        "h2o | nginx-light | nginx",
-        "ngtcp2-server | nginx",
-    ),
-    *("ngtcp2-client", "wireguard-tools"),
+    "libc6",
+    "libgcc-s1",
+    "libstdc++6",
+    "iproute2",
+    "iputils-ping",
+    "iperf3",
+    "curl",
+    "nftables",
+    "haproxy",
+    "chromium",
+    "chromium-driver",
+    "fonts-dejavu-core",
+    "h2o | nginx-light | nginx",
+    "ngtcp2-server | nginx",
+    "ngtcp2-client",
+    "wireguard-tools",
 )
 USED_ALONE = {"plotly": html.PLOTLY}
 """Of these distributions one file is used: nothing else of them is packed, nor what their modules

@@ -43,13 +43,15 @@ class Trial:
         return subprocess.Popen(
             [*within, sys.executable, str(program(self.job)), *arguments],
             env={
-                **{
-                    "PATH": os.environ["PATH"],
-                    "PYTHONPATH": str(paths.SHIM),
-                    "SATLAB_RAW": str(self.raw),
-                },
-                **{"SATLAB_AGENT": "client", "JOB_NAME": self.job, "JOB_INSTANCE_ID": "1"},
-                **{"SCENARIO_INSTANCE_ID": "1", "OWNER_SCENARIO_INSTANCE_ID": "1", **environment},
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(paths.SHIM),
+                "SATLAB_RAW": str(self.raw),
+                "SATLAB_AGENT": "client",
+                "JOB_NAME": self.job,
+                "JOB_INSTANCE_ID": "1",
+                "SCENARIO_INSTANCE_ID": "1",
+                "OWNER_SCENARIO_INSTANCE_ID": "1",
+                **environment,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -250,7 +250,8 @@ def test_a_run_with_consent_has_the_packages_of_its_jobs(
         json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]})
     )
     request = scenario_run.RunRequest(
-        *(scenario, LinkOptions(profile="leo")),
+        scenario,
+        LinkOptions(profile="leo"),
         runs=bench.folder / "runs",
         report=False,
         jobs=(bench.folder / "jobs",),

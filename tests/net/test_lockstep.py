@@ -206,7 +206,10 @@ def home() -> Iterator[Path]:
 def as_user(home: Path, server: str, **limits: str) -> subprocess.CompletedProcess[str]:
     argv = [
         *f"{sys.executable} -m satlab check --suite brief.yml --cases down --runs 1 --json".split(),
-        *("--virtual-client", PLANTED, "--virtual-server", server),
+        "--virtual-client",
+        PLANTED,
+        "--virtual-server",
+        server,
     ]
     kept = {name: os.environ[name] for name in (paths.PROGRAMS_VARIABLE,) if name in os.environ}
     environment = (

@@ -26,9 +26,15 @@ JOBS = sorted(paths.JOBS.glob("satlab_*/install_*.yml"))
 # One of each kind: files alone, with a package, with a Python package; and each that brings more
 # than files.
 TRIED = (
-    *("satlab_link", "satlab_capture", "satlab_page_load"),
-    *("satlab_opensand", "satlab_pep", "satlab_satperf", "satlab_web_server"),
-    *("satlab_packet_filter", "satlab_postprocess"),
+    "satlab_link",
+    "satlab_capture",
+    "satlab_page_load",
+    "satlab_opensand",
+    "satlab_pep",
+    "satlab_satperf",
+    "satlab_web_server",
+    "satlab_packet_filter",
+    "satlab_postprocess",
 )
 STANDIN = Path(__file__).with_name("standin_opensand.py")
 OWN_PROGRAMS = {"satlab_pep": "satpep", "satlab_satperf": "satperf"}

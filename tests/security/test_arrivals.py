@@ -39,8 +39,20 @@ def port(tmp_path: Path, arrivals: Arrivals) -> Iterator[int]:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(
         [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost"),
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+            "-subj",
+            "/CN=localhost",
         ],
         check=True,
         capture_output=True,

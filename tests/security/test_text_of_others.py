@@ -305,7 +305,12 @@ def test_t63_nothing_breaks_out_of_pages(text: str) -> None:
     marks = (Mark("y", 1.0, label=text),)
     plot = Plot("key", text, text, axis, (axis,), series, 100, table, marks)
     parts: list[Part] = [
-        *(Tiles([Tile(text, text, text)]), table, grouped, cards, plot, replace(plot, folded=True)),
+        Tiles([Tile(text, text, text)]),
+        table,
+        grouped,
+        cards,
+        plot,
+        replace(plot, folded=True),
         *(Text(text, kind, (text,)) for kind in ("plain", "note", "alert", "code")),
         Facts(((text, text),), text),
     ]
@@ -370,11 +375,9 @@ def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
             "common/console.py",
         },
         r"csv\.(DictWriter|writer)\(": {
-            *(
-                "report/terminal.py",
-                "service/api/export.py",
-                "lab/page_files.py",
-            ),
+            "report/terminal.py",
+            "service/api/export.py",
+            "lab/page_files.py",
         },
         r"jinja2\.Environment\(": {"report/html.py"},
     }

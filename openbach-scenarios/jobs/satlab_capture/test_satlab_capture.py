@@ -49,21 +49,19 @@ def test_a_capture_is_stored_privately_with_its_figures(trial: Started, tmp_path
     assert status == 0, said
     argv = (tmp_path / "argv").read_text().splitlines()
     assert argv[:-1] == [
-        *(
-            "-q",
-            "-p",
-            "-i",
-            "lan0",
-            "-a",
-            "duration:5",
-            "-a",
-            "filesize:2000",
-            "-s",
-            "96",
-            "-f",
-            filtering,
-            "-w",
-        ),
+        "-q",
+        "-p",
+        "-i",
+        "lan0",
+        "-a",
+        "duration:5",
+        "-a",
+        "filesize:2000",
+        "-s",
+        "96",
+        "-f",
+        filtering,
+        "-w",
     ]
     figures, stored = job.records()
     assert (figures["packets"], figures["dropped_packets"], figures["file_bytes"]) == (6, 2, 8)

@@ -65,7 +65,7 @@ def test_shares_are_distinguished(module: Load, tmp_path: Path) -> None:
     assert [
         round(figures[f"cpu_{name}_ratio"], 3)
         for name in ("user", "system", "softirq", "steal", "idle")
-    ] == [*(0.4, 0.2, 0.2, 0.04, 0.16)]
+    ] == [0.4, 0.2, 0.2, 0.04, 0.16]
 
 
 def test_an_interface_made_anew_has_no_figure(module: Load, tmp_path: Path) -> None:

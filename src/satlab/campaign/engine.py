@@ -164,11 +164,28 @@ class Engine:
         if self.options.wait_quiet_s and self._labs() == 1:
             words += ["--wait-quiet", f"{self.options.wait_quiet_s:g}"]
         return [
-            *(sys.executable, "-m", "snakemake", "--snakefile", str(WORKFLOW)),
-            *("--directory", str(self.folder.path), "--config", f"worker={shlex.join(words)}"),
-            *("--scheduler", "greedy", "--keep-going", "--rerun-incomplete"),
-            *("--retries", str(LOST), "--rerun-triggers", "mtime"),
-            *("--quiet", "progress", "rules", "reason", "host"),
+            sys.executable,
+            "-m",
+            "snakemake",
+            "--snakefile",
+            str(WORKFLOW),
+            "--directory",
+            str(self.folder.path),
+            "--config",
+            f"worker={shlex.join(words)}",
+            "--scheduler",
+            "greedy",
+            "--keep-going",
+            "--rerun-incomplete",
+            "--retries",
+            str(LOST),
+            "--rerun-triggers",
+            "mtime",
+            "--quiet",
+            "progress",
+            "rules",
+            "reason",
+            "host",
             *self._of_executor(),
         ]
 
@@ -188,23 +205,21 @@ class Engine:
                 [f"slurm_partition={self.options.partition}"] if self.options.partition else []
             )
             return [
-                *(
-                    "--executor",
-                    "slurm",
-                    "--jobs",
-                    str(self._at_once()),
-                    "--latency-wait",
-                    str(LATENCY_S),
-                ),
+                "--executor",
+                "slurm",
+                "--jobs",
+                str(self._at_once()),
+                "--latency-wait",
+                str(LATENCY_S),
                 # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for
                 # MinJobAge (300 s).
-                *(
-                    "--slurm-status-command",
-                    "squeue",
-                    "--slurm-init-seconds-before-status-checks",
-                    "5",
-                ),
-                *("--default-resources", "mem_mb=1000", *partition),
+                "--slurm-status-command",
+                "squeue",
+                "--slurm-init-seconds-before-status-checks",
+                "5",
+                "--default-resources",
+                "mem_mb=1000",
+                *partition,
             ]
         # With ssh, local tasks are only connections and need no cores here.
         cores = (
@@ -213,8 +228,13 @@ class Engine:
             else 0
         )
         return [
-            *("--executor", "local", "--cores", str(max(_cores(), self._at_once(), cores))),
-            *("--resources", f"tasks={self._at_once()}", f"labs={self._labs()}"),
+            "--executor",
+            "local",
+            "--cores",
+            str(max(_cores(), self._at_once(), cores)),
+            "--resources",
+            f"tasks={self._at_once()}",
+            f"labs={self._labs()}",
         ]
 
     def _at_once(self) -> int:

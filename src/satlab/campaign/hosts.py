@@ -78,19 +78,17 @@ class HostsFile(Strict):
         }
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         return [
-            *(
-                "ssh",
-                "-F",
-                "none",
-                "-T",
-                *words,
-                "-p",
-                str(host.port),
-                "-l",
-                host.user,
-                "--",
-                host.address,
-            ),
+            "ssh",
+            "-F",
+            "none",
+            "-T",
+            *words,
+            "-p",
+            str(host.port),
+            "-l",
+            host.user,
+            "--",
+            host.address,
             f"{host.satlab} campaign attempt",
         ]
 

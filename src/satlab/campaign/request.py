@@ -158,8 +158,21 @@ class Check(_OnClock):
             raise ConfigError(f"{self.suite} has no case {self.case}", hint="satlab list suites")
         by = ["--clock", self.clock, *(["--stack", self.stack] if self.clock == "real" else [])]
         return [
-            *("satlab", "check", "--suite", self.suite, "--cases", self.case, *by),
-            *("--runs", "1", "--seed", str(self.seed), "--out", ".", "--json", "--quiet"),
+            "satlab",
+            "check",
+            "--suite",
+            self.suite,
+            "--cases",
+            self.case,
+            *by,
+            "--runs",
+            "1",
+            "--seed",
+            str(self.seed),
+            "--out",
+            ".",
+            "--json",
+            "--quiet",
         ]
 
 
@@ -337,7 +350,11 @@ def _run_words(scenario: str, link: LinkOptions, values: Mapping[str, str]) -> l
         scenario,
         *link.arguments(),
         *settings,
-        *("--runs", ".", "--no-report", "--quiet", "--json"),
+        "--runs",
+        ".",
+        "--no-report",
+        "--quiet",
+        "--json",
     ]
 
 

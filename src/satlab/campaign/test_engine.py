@@ -81,7 +81,13 @@ def test_a_worker_gets_the_plan_s_hash_and_attempts(tmp_path: Path) -> None:
     words = Engine(plan(), folder, Options(jobs=3, retries=2)).command("f" * 64)
     worker = shlex.split(words[words.index("--config") + 1].removeprefix("worker="))
     assert worker[worker.index("campaign") :] == [
-        *("campaign", "batch", str(folder.path), "--plan", "f" * 64, "--retries", "2"),
+        "campaign",
+        "batch",
+        str(folder.path),
+        "--plan",
+        "f" * 64,
+        "--retries",
+        "2",
     ]
     assert words[words.index("--resources") :][:3] == ["--resources", "tasks=3", "labs=3"]
     assert words[words.index("--retries") + 1] == str(engine.LOST)

@@ -104,9 +104,22 @@ def drop_argv(uid: int, visible: Iterable[Path], *more: str) -> list[str]:
     to other users. `more`: further options of setpriv(1).
     """
     return [
-        *(sys.executable, "-I", "-S", str(_BOX), *map(str, visible), "--"),
-        *("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"),
-        *("--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", *more, "--"),
+        sys.executable,
+        "-I",
+        "-S",
+        str(_BOX),
+        *map(str, visible),
+        "--",
+        "setpriv",
+        f"--reuid={uid}",
+        f"--regid={uid}",
+        "--clear-groups",
+        "--no-new-privs",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+        "--ambient-caps=-all",
+        *more,
+        "--",
     ]
 
 

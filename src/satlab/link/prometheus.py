@@ -99,18 +99,27 @@ TEXTS = {
 }
 """All families, without their prefix."""
 _COUNTS = (
-    *("in_packets", "in_bytes", "out_packets", "out_bytes", "sent_packets"),
-    *(
-        "dropped_packets",
-        "marked_packets",
-        "lost_packets",
-        "late_packets",
-        "frames",
-        "lost_frames",
-        "modcod_frames",
-    ),
-    *("superframes", "slots_assigned", "slots_free", "slots_signalling", "slots_requested"),
-    *("requests", "requests_lost", "plans_lost", "signalling_bytes"),
+    "in_packets",
+    "in_bytes",
+    "out_packets",
+    "out_bytes",
+    "sent_packets",
+    "dropped_packets",
+    "marked_packets",
+    "lost_packets",
+    "late_packets",
+    "frames",
+    "lost_frames",
+    "modcod_frames",
+    "superframes",
+    "slots_assigned",
+    "slots_free",
+    "slots_signalling",
+    "slots_requested",
+    "requests",
+    "requests_lost",
+    "plans_lost",
+    "signalling_bytes",
 )
 COUNTED = {
     name for name in TEXTS if name.removeprefix("terminal_").removeprefix("fifo_") in _COUNTS

@@ -137,36 +137,28 @@ def test_every_option_survives_the_printed_command_line() -> None:
     line.
     """
     others: dict[str, Any] = {
-        **{
-            "profile": "leo",
-            "emulator": "opensand",
-            "seed": 2,
-            "terrestrial_delay_ms": 1.5,
-            "queue_bdp": 2.0,
-        },
-        **{
-            "opensand_defects": True,
-            "loss": 0.1,
-            "timing": "opensand",
-            "jitter_ms": 3.0,
-            "loss_unit": "frame",
-            "loss_model": "bursts:5,1",
-        },
-        **{
-            "queue": "9packets",
-            "aqm": "codel",
-            "aqm_target_ms": 8.0,
-            "aqm_interval_ms": 9.0,
-            "ecn": True,
-        },
-        **{
-            "lenient": True,
-            "lan_loss": 0.2,
-            "timeline": Path("a.json"),
-            "probes": "127.0.0.1:5361",
-            "terminals": 3,
-        },
-        **{"ip": "6"},
+        "profile": "leo",
+        "emulator": "opensand",
+        "seed": 2,
+        "terrestrial_delay_ms": 1.5,
+        "queue_bdp": 2.0,
+        "opensand_defects": True,
+        "loss": 0.1,
+        "timing": "opensand",
+        "jitter_ms": 3.0,
+        "loss_unit": "frame",
+        "loss_model": "bursts:5,1",
+        "queue": "9packets",
+        "aqm": "codel",
+        "aqm_target_ms": 8.0,
+        "aqm_interval_ms": 9.0,
+        "ecn": True,
+        "lenient": True,
+        "lan_loss": 0.2,
+        "timeline": Path("a.json"),
+        "probes": "127.0.0.1:5361",
+        "terminals": 3,
+        "ip": "6",
     }
     chosen = LinkOptions(**others)
     assert [o.name for o in options_of(LinkOptions) if getattr(chosen, o.name) == o.default] == []

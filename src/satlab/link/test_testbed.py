@@ -15,8 +15,11 @@ from satlab.run.scenario_run import RunRequest
 def test_the_parameters_of_table_1_are_set_by_name() -> None:
     chosen = testbed.choose(
         {
-            **{"internet_delay_ms": "25", "satcom_delay_ms": "120", "satcom_loss_percent": "0.1"},
-            **{"satcom_attenuation_db": "3", "pep": "none"},
+            "internet_delay_ms": "25",
+            "satcom_delay_ms": "120",
+            "satcom_loss_percent": "0.1",
+            "satcom_attenuation_db": "3",
+            "pep": "none",
         },
         LinkOptions(),
     )

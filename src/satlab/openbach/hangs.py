@@ -27,7 +27,8 @@ def check_waits(functions: Functions, nodes: Mapping[int, Node]) -> None:
                     f"waits for the end of function {other.id}, which starts no job and no"
                     " scenario",
                     "use ended_ids, or launched_ids",
-                    *("wait", "finished_ids"),
+                    "wait",
+                    "finished_ids",
                 )
         for other in _known(functions, function.wait.launched):
             if other.on_fail.policy is not Policy.FAIL:
@@ -35,7 +36,8 @@ def check_waits(functions: Functions, nodes: Mapping[int, Node]) -> None:
                     f"waits for the launch of function {other.id}, which may never succeed under"
                     f" on_fail {other.on_fail.policy.value.title()}",
                     "use ended_ids, or finished_ids",
-                    *("wait", "launched_ids"),
+                    "wait",
+                    "launched_ids",
                 )
     for cycle in _cycles(functions):
         remedy = "take one of these waits away"

@@ -45,8 +45,14 @@ attempts.
 _PLACEHOLDER = re.compile(r"[_a-z][_a-z0-9]*", re.ASCII | re.IGNORECASE)
 _KEYS = ("id", "label", "wait", "on_fail")
 _NOT_EXECUTED = {
-    *("if", "while", "assign_collector", "install_agent", "uninstall_agent", "list_job_instances"),
-    *("set_log_severity_job", "set_statistics_policy_job"),
+    "if",
+    "while",
+    "assign_collector",
+    "install_agent",
+    "uninstall_agent",
+    "list_job_instances",
+    "set_log_severity_job",
+    "set_statistics_policy_job",
 }
 _NOT_EMBEDDED = {"push_file", "pull_file", "reboot", "status_job_instance", "restart_job_instance"}
 

@@ -145,18 +145,20 @@ def test_a_job_gets_its_arguments_and_a_clean_environment(
     arguments, environment, cwd = json.loads((tmp_path / "raw/logs/j-1.log").read_text())
     assert arguments == ["-t", "a b;$(id)"]
     assert set(environment) - {"LC_CTYPE"} == {
-        *(
-            "PATH",
-            "LANG",
-            "HOME",
-            "TMPDIR",
-            "PYTHONPATH",
-            "PYTHONDONTWRITEBYTECODE",
-            "PYTHONUNBUFFERED",
-            "NODE",
-        ),
-        *("SATLAB_RAW", "SATLAB_AGENT"),
-        *("JOB_NAME", "JOB_INSTANCE_ID", "SCENARIO_INSTANCE_ID", "OWNER_SCENARIO_INSTANCE_ID"),
+        "PATH",
+        "LANG",
+        "HOME",
+        "TMPDIR",
+        "PYTHONPATH",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONUNBUFFERED",
+        "NODE",
+        "SATLAB_RAW",
+        "SATLAB_AGENT",
+        "JOB_NAME",
+        "JOB_INSTANCE_ID",
+        "SCENARIO_INSTANCE_ID",
+        "OWNER_SCENARIO_INSTANCE_ID",
     }
     assert environment["HOME"] == environment["TMPDIR"] == cwd
     (record,) = lines(tmp_path / "raw/stats.jsonl")

@@ -18,13 +18,25 @@ from satlab.common import yaml_text
 from satlab.common.errors import ConfigError
 
 RELEASES = {
-    **{"11": "bullseye", "12": "bookworm", "13": "trixie"},
-    **{"18.04": "bionic", "20.04": "focal", "22.04": "jammy", "24.04": "noble"},
+    "11": "bullseye",
+    "12": "bookworm",
+    "13": "trixie",
+    "18.04": "bionic",
+    "20.04": "focal",
+    "22.04": "jammy",
+    "24.04": "noble",
 }
 """Names of the releases that descriptors up to 2.6 name by version."""
 TYPES = {
-    **{"string": "str", "text": "str", "integer": "int", "number": "float", "double": "float"},
-    **{"none": "None", "bool": "None", "boolean": "None", "address": "ip"},
+    "string": "str",
+    "text": "str",
+    "integer": "int",
+    "number": "float",
+    "double": "float",
+    "none": "None",
+    "bool": "None",
+    "boolean": "None",
+    "address": "ip",
 }
 """Types that OpenBACH does not know, and their meaning."""
 _COPY = ("copy", "ansible.builtin.copy")

@@ -15,8 +15,12 @@ import polars as pl
 CONDITIONS = ("tcp_leg_ok", "quic_leg_ok", "pep_connections_count")
 """Settings that must be as requested; otherwise the run has no figures."""
 MEASURED = (
-    *("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms"),
-    *("connect_ms", "ttfb_ms", "goodput_bps"),
+    "response_start_ms",
+    "first_contentful_paint_ms",
+    "page_load_time_ms",
+    "connect_ms",
+    "ttfb_ms",
+    "goodput_bps",
 )
 STEP_S = 0.1
 DURATION_S = 15.0

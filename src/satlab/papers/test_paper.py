@@ -36,17 +36,13 @@ def outcome(
     spread = {"mean": rate, "sd": 0.1}
     phases = [
         {
-            **{
-                "from_s": start,
-                "to_s": start + 90,
-                "goodput_mbps": spread,
-                "goodput_bins_mbps": spread,
-            },
-            **{
-                "received_mbps": spread,
-                "rtt_ms": {"mean": 10 * rate, "sd": 5.0},
-                "lost_packets": 1,
-            },
+            "from_s": start,
+            "to_s": start + 90,
+            "goodput_mbps": spread,
+            "goodput_bins_mbps": spread,
+            "received_mbps": spread,
+            "rtt_ms": {"mean": 10 * rate, "sd": 5.0},
+            "lost_packets": 1,
         }
         for start in (0.0, 90.0)
     ]

@@ -35,8 +35,12 @@ def test_the_matrix_is_that_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("patterns", "count"),
     [
-        *((["geo/0/h1"], 1), (["*/0.01/h3*"], 4), (["geo/*/tcp", "geo/0/tcp"], 4), (["*"], 64)),
-        *((["geo/0/quic-warm"], 1), (["*/0/h3-warm", "geo/0/*"], 10)),
+        (["geo/0/h1"], 1),
+        (["*/0.01/h3*"], 4),
+        (["geo/*/tcp", "geo/0/tcp"], 4),
+        (["*"], 64),
+        (["geo/0/quic-warm"], 1),
+        (["*/0/h3-warm", "geo/0/*"], 10),
         (["geo/0/tcp-defects", "leo/0/h1-pep-defects"], 2),
     ],
 )

@@ -264,13 +264,12 @@ def videos(rows: Iterable[SummaryRecord]) -> list[VideoFigure]:
     ]
     return [
         VideoFigure(
-            *(
-                head.run_id,
-                head.profile,
-                head.labels,
-                {name: row.value for name, row in group.items()},
-            ),
-            *(head.status, head.reason),
+            head.run_id,
+            head.profile,
+            head.labels,
+            {name: row.value for name, row in group.items()},
+            head.status,
+            head.reason,
         )
         for head, group in heads
     ]

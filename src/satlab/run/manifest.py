@@ -18,17 +18,17 @@ from satlab import __version__
 from satlab.common.files import write_atomically
 
 MEASURING_PACKAGES = (
-    *(
-        "iperf3",
-        "iputils-ping",
-        "curl",
-        "chromium",
-        "chromium-driver",
-        "h2o",
-        "nginx",
-        "ngtcp2-server",
-    ),
-    *("haproxy", "pepsal", "nftables"),
+    "iperf3",
+    "iputils-ping",
+    "curl",
+    "chromium",
+    "chromium-driver",
+    "h2o",
+    "nginx",
+    "ngtcp2-server",
+    "haproxy",
+    "pepsal",
+    "nftables",
 )
 
 

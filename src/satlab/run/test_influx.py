@@ -35,14 +35,14 @@ def record(
     suffix: str | None = None, job: str = "satlab_ping", *, is_file: bool = False, **fields: Any
 ) -> dict[str, Any]:
     about = {
-        **{
-            "time": TIME,
-            "is_file": is_file,
-            "job_name": job,
-            "agent_name": "client",
-            "job_instance_id": 7,
-        },
-        **{"scenario_instance_id": 3, "owner_scenario_instance_id": 2, "flag": 1},
+        "time": TIME,
+        "is_file": is_file,
+        "job_name": job,
+        "agent_name": "client",
+        "job_instance_id": 7,
+        "scenario_instance_id": 3,
+        "owner_scenario_instance_id": 2,
+        "flag": 1,
     }
     return {**fields, "_metadata": {**about, **({} if suffix is None else {"suffix": suffix})}}
 
@@ -140,13 +140,11 @@ def test_escaping_holds_for_any_text(suffix: str, text: str, number: float) -> N
     assert (name, when) == ("satlab_ping", TIME)
     assert tags.get("@suffix", "") == fit.replace('"', "'")
     assert set(tags) - {"@suffix"} == {
-        *(
-            "@agent_name",
-            "@job_instance_id",
-            "@owner_scenario_instance_id",
-            "@run_id",
-            "@scenario_instance_id",
-        ),
+        "@agent_name",
+        "@job_instance_id",
+        "@owner_scenario_instance_id",
+        "@run_id",
+        "@scenario_instance_id",
         "@stored_file",
     }
     assert set(fields) == {"said", "number"}

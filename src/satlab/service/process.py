@@ -44,7 +44,11 @@ def serve(plan: ApiPlan) -> None:
     secure = plan.certificate is not None
     hosts, allowed = frozenset(plan.hosts), frozenset(plan.allowed)
     settings = Settings(
-        *(plan.state, hosts, secure, allowed, plan.jobs),
+        plan.state,
+        hosts,
+        secure,
+        allowed,
+        plan.jobs,
         other_runs=paths.ROOT / "runs",
         metrics_token_sha256=plan.metrics_token_sha256,
     )

@@ -15,9 +15,20 @@ import collect_agent
 from jobkit import argument_parser, run_job
 
 JOBS = (
-    *("satlab_capture", "satlab_fec", "satlab_ftp", "satlab_ip_route", "satlab_load"),
-    *("satlab_packet_filter", "satlab_pep", "satlab_satperf", "satlab_set_tos", "satlab_shape"),
-    *("satlab_stream", "satlab_tcp_conf", "satlab_vpn", "satlab_web_server"),
+    "satlab_capture",
+    "satlab_fec",
+    "satlab_ftp",
+    "satlab_ip_route",
+    "satlab_load",
+    "satlab_packet_filter",
+    "satlab_pep",
+    "satlab_satperf",
+    "satlab_set_tos",
+    "satlab_shape",
+    "satlab_stream",
+    "satlab_tcp_conf",
+    "satlab_vpn",
+    "satlab_web_server",
 )
 """Jobs that bind such a socket."""
 POLL_S = 0.05

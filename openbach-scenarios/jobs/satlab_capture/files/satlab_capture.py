@@ -42,8 +42,16 @@ def argv(options: argparse.Namespace, file: Path) -> list[str]:
     filtering = ["-f", options.filter] if options.filter else []
     snaplen = ["-s", str(options.snaplen)] if options.snaplen else []
     return [
-        *("dumpcap", "-q", "-p", "-i", options.interface),
-        *(*limits, *snaplen, *filtering, "-w", str(file)),
+        "dumpcap",
+        "-q",
+        "-p",
+        "-i",
+        options.interface,
+        *limits,
+        *snaplen,
+        *filtering,
+        "-w",
+        str(file),
     ]
 
 

@@ -104,23 +104,19 @@ def document(record: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, A
     found in it.
     """
     kept = (
-        *(
-            "url",
-            "protocol",
-            "page",
-            "load_index",
-            "status",
-            "reason",
-            "start_unix_s",
-            "browser",
-            "server",
-        ),
-        *(
-            "response_start_ms",
-            "first_contentful_paint_ms",
-            "largest_contentful_paint_ms",
-            "page_load_time_ms",
-        ),
+        "url",
+        "protocol",
+        "page",
+        "load_index",
+        "status",
+        "reason",
+        "start_unix_s",
+        "browser",
+        "server",
+        "response_start_ms",
+        "first_contentful_paint_ms",
+        "largest_contentful_paint_ms",
+        "page_load_time_ms",
     )
     return {"schema": "satlab/page-observation/1", **{name: record[name] for name in kept}, **found}
 

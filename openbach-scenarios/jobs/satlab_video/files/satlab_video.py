@@ -139,24 +139,23 @@ def browser_argv(video: Video, profile: Path, port: int) -> list[str]:
         raise JobError("chromium: not installed", "apt-get install chromium")
     scheme, quic_port = PROTOCOLS[video.protocol]
     argv = [
-        *(
-            found,
-            "--headless=new",
-            "--no-first-run",
-            "--no-proxy-server",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-        ),
-        *(
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-extensions",
-            "--disable-sync",
-        ),
-        *("--disable-domain-reliability", "--disable-default-apps", "--metrics-recording-only"),
+        found,
+        "--headless=new",
+        "--no-first-run",
+        "--no-proxy-server",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-extensions",
+        "--disable-sync",
+        "--disable-domain-reliability",
+        "--disable-default-apps",
+        "--metrics-recording-only",
         # the player comes from the loopback interface, the segments from the server
         "--disable-web-security",
-        *(f"--user-data-dir={profile}", f"--log-net-log={network_log(profile)}"),
+        f"--user-data-dir={profile}",
+        f"--log-net-log={network_log(profile)}",
         f"--host-resolver-rules=MAP {video.host} {video.server},MAP * ~NOTFOUND,EXCLUDE 127.0.0.1",
         *([f"--ignore-certificate-errors-spki-list={video.spki}"] if scheme == "https" else []),
         f"--origin-to-force-quic-on={video.host}:{quic_port}"

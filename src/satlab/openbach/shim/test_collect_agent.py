@@ -53,19 +53,15 @@ def test_a_statistic_becomes_a_record_as_rstats_sends_it(raw: Path) -> None:
     assert register(raw)
     assert collect_agent.send_stat(NOW, "https://server/", page_load_time=1234) == "OK"
     metadata = {
-        **{
-            "time": NOW,
-            "is_file": False,
-            "job_name": "work",
-            "agent_name": "client",
-            "job_instance_id": 7,
-        },
-        **{
-            "scenario_instance_id": 3,
-            "owner_scenario_instance_id": 2,
-            "suffix": "https://server/",
-            "flag": 3,
-        },
+        "time": NOW,
+        "is_file": False,
+        "job_name": "work",
+        "agent_name": "client",
+        "job_instance_id": 7,
+        "scenario_instance_id": 3,
+        "owner_scenario_instance_id": 2,
+        "suffix": "https://server/",
+        "flag": 3,
     }
     assert records(raw) == [{"page_load_time": 1234, "_metadata": metadata}]
 

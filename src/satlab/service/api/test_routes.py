@@ -241,13 +241,11 @@ def test_jobs(viewer: TestClient, admin: TestClient) -> None:
     ping = found["satlab_ping"]
     assert set(ping) == {"general", "platform_configuration", "arguments", "statistics"}
     assert ping["arguments"]["required"][0] | {"description": ""} == {
-        **{
-            "name": "destination_ip",
-            "type": "ip",
-            "count": "1",
-            "description": "",
-            "password": False,
-        }
+        "name": "destination_ip",
+        "type": "ip",
+        "count": "1",
+        "description": "",
+        "password": False,
     }
     groups = found["satlab_iperf3"]["arguments"]["subcommands"]
     assert [choice["name"] for choice in groups[0]["choices"]] == ["server", "client"]

@@ -61,16 +61,15 @@ def test_t02_the_surface_is_this_and_nothing_more() -> None:
         "StopRequest": ["run_id", "verb"],
         "StatusRequest": ["run_id", "verb"],
         "ScenarioRequest": [
-            *(
-                "arguments",
-                "deadline_s",
-                "documents",
-                "endless",
-                "entities",
-                "first_job_id",
-                "first_scenario_id",
-            ),
-            *("link", "scenario"),
+            "arguments",
+            "deadline_s",
+            "documents",
+            "endless",
+            "entities",
+            "first_job_id",
+            "first_scenario_id",
+            "link",
+            "scenario",
         ],
     }
     assert privileges.CAPABILITIES == {

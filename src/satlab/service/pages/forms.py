@@ -31,15 +31,16 @@ _NO, _YES = "no", "yes"
 _KINDS: dict[str, Kind] = {"int": "integer", "float": "number"}
 _UNIT = re.compile(r"\bin (s|ms|seconds|milliseconds|bytes|MB|bit/s)\b")
 _WORDS = {
-    **{
-        "cc": "congestion control",
-        "iw": "initial window",
-        "ack": "ACK",
-        "ip": "IP",
-        "pep": "PEP",
-        "rtt": "RTT",
-    },
-    **{"st": "ST", "gw": "GW", "tcp": "TCP", "udp": "UDP"},
+    "cc": "congestion control",
+    "iw": "initial window",
+    "ack": "ACK",
+    "ip": "IP",
+    "pep": "PEP",
+    "rtt": "RTT",
+    "st": "ST",
+    "gw": "GW",
+    "tcp": "TCP",
+    "udp": "UDP",
 }
 """Words of names that are shortened or capitalized."""
 _UNITS = {"seconds": "s", "milliseconds": "ms"}
