@@ -42,8 +42,8 @@ from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.common.topology import Topology
 from satlab.lab import web_target
 from satlab.openbach.statistic import Statistic
-from satlab.service.helper import verbs
-from satlab.service.helper.progress import Progress
+from satlab.service.root_helper import protocol
+from satlab.service.root_helper.progress_file import Progress
 from tools import job_files, reference, synthetic_pages
 
 BASE = PROFILES / "_base"
@@ -64,7 +64,7 @@ RECORDS: Mapping[str, Any] = {
     "page-observation": observations.PageObservation,
     "pep": pep.Pep,
     "ping": ping.Ping,
-    "rootd-request": verbs.Request,
+    "rootd-request": protocol.Request,
     "run-progress": Progress,
     "search": SearchRecord,
     "stats": Statistic,

@@ -22,13 +22,13 @@ import collect
 from collect.fixtures import example_run
 from satlab.service.api import passwords
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.context import Context
+from satlab.service.api.database import Store
+from satlab.service.api.dependencies import Context
 from satlab.service.api.queue import LaunchRequest
 from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
 from satlab.service.app import create_app
-from satlab.service.helper.verbs import RunStatus, ScenarioRequest
-from satlab.service.pages.events import Listeners
+from satlab.service.pages.server_sent_events import Listeners
+from satlab.service.root_helper.protocol import RunStatus, ScenarioRequest
 from tests.browser.chromium import browser, text, until
 
 PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for this module

@@ -30,8 +30,8 @@ def serve(state: Path, port: str) -> None:
     from satlab.common.console import ProgressLog  # noqa: PLC0415
     from satlab.common.processes import stop_on_signal  # noqa: PLC0415
     from satlab.service import supervisor  # noqa: PLC0415
-    from satlab.service.helper.daemon import Helper  # noqa: PLC0415
     from satlab.service.listen import ServeRequest  # noqa: PLC0415
+    from satlab.service.root_helper.server import Helper  # noqa: PLC0415
 
     standin = (sys.executable, "-S", __file__)
     supervisor.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, assignment]

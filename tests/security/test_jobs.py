@@ -19,7 +19,7 @@ from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
 from satlab.run import scenario_run
-from satlab.service.helper.daemon import Helper
+from satlab.service.root_helper.server import Helper
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 DESCRIPTOR = """

@@ -27,24 +27,23 @@ from starlette.testclient import TestClient
 from satlab.service.api import account_store, limits, passwords, queue
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
-from satlab.service.api.context import Context
+from satlab.service.api.database import Store
+from satlab.service.api.dependencies import Context
 from satlab.service.api.limits import LimitedProtocol, peer_network
 from satlab.service.api.passwords import BusyError, Caller, Rank
 from satlab.service.api.queue import Queue, QueueThread
 from satlab.service.api.request_guard import COOKIE
 from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
 from satlab.service.app import create_app
-from satlab.service.helper import daemon
-from satlab.service.helper.daemon import Helper
-from satlab.service.helper.test_daemon import SCENARIO_REQUEST, Answering
-from satlab.service.helper.verbs import (
+from satlab.service.root_helper.protocol import (
     MAX_REQUEST,
     HelperClient,
     RefusedError,
     RunStatus,
     StatusRequest,
 )
+from satlab.service.root_helper.server import MAX_PROGRESS, Helper, listen
+from satlab.service.root_helper.test_server import SCENARIO_REQUEST, Answering
 from tests.polling import until
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"
@@ -140,12 +139,12 @@ def test_t22_a_progress_that_cannot_be_sent_is_left_out(
     (tmp_path / "progress" / "r1.json").write_bytes(content)
     answer = helper.answer(StatusRequest(run_id="r1").model_dump_json().encode())
     assert (answer.error, answer.status) == ("", RunStatus(phase="ended"))
-    assert ("more than 2097152 bytes" in caplog.text) == (len(content) > daemon.MAX_PROGRESS)
+    assert ("more than 2097152 bytes" in caplog.text) == (len(content) > MAX_PROGRESS)
     helper.close()
 
 
 def test_t22_a_request_that_the_helper_would_drop_is_refused_by_its_client(tmp_path: Path) -> None:
-    listener = daemon.listen(tmp_path / "h.sock", os.geteuid())
+    listener = listen(tmp_path / "h.sock", os.geteuid())
     arguments = {str(number): "x" * 65536 for number in range(MAX_REQUEST // 65536 + 1)}
     with listener, pytest.raises(RefusedError, match="the root helper accepts"):
         HelperClient(tmp_path / "h.sock").start(

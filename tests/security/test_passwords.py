@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from satlab.service.api.account_store import Accounts, Role, User
-from satlab.service.api.store import Store
+from satlab.service.api.database import Store
 
 PASSWORD = "correct horse battery"  # noqa: S105
 

@@ -18,8 +18,8 @@ from satlab.run import scenario_run
 from satlab.service.api import passwords, queue
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
+from satlab.service.api.database import Store
 from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
 from satlab.service.app import create_app
 from tests.polling import until
 from tests.serving import fill

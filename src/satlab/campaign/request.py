@@ -23,7 +23,7 @@ from satlab.link import testbed
 from satlab.link.config import Bursts, GilbertElliott, Loss, Queue
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, shipped_profiles
-from satlab.service.helper.verbs import RunLink
+from satlab.service.root_helper.protocol import RunLink
 
 FLOWS = "flows.json"
 """File of a request's flows in the attempt's folder."""

@@ -17,7 +17,7 @@ from satlab.campaign.request import Run
 from satlab.cli import app
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
-from satlab.service.helper.verbs import RunLink
+from satlab.service.root_helper.protocol import RunLink
 
 LOG = ProgressLog(quiet=True)
 

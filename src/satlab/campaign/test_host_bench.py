@@ -13,7 +13,7 @@ from satlab.campaign.link_bench import ReleaseErrors, TimerBaseline
 from satlab.campaign.plan import Plan, Task
 from satlab.campaign.request import Run
 from satlab.common.console import ProgressLog
-from satlab.service.helper.verbs import RunLink
+from satlab.service.root_helper.protocol import RunLink
 
 QUIET = ProgressLog(quiet=True)
 

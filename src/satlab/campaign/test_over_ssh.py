@@ -20,7 +20,7 @@ from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus, HostError
-from satlab.service.helper.verbs import RunLink
+from satlab.service.root_helper.protocol import RunLink
 
 HOSTS = """\
 known_hosts: keys

@@ -21,7 +21,7 @@ from satlab.campaign.request import Run
 from satlab.campaign.worker import Worker
 from satlab.cli import app
 from satlab.report.page import Series
-from satlab.service.helper.verbs import RunLink
+from satlab.service.root_helper.protocol import RunLink
 
 HOSTS = ("alpha", "beta")
 RUNS = 8

@@ -20,7 +20,7 @@ from satlab.campaign.worker import Worker
 from satlab.common import paths, processes
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.link.options import LinkOptions
-from satlab.service.helper.verbs import RunLink
+from satlab.service.root_helper.protocol import RunLink
 
 OUTCOME = '{"metric": "goodput_bps", "value": 7.0, "status": "ok", "reason": "", "labels": {}}'
 

@@ -24,7 +24,8 @@ from satlab.common.errors import ConfigError
 from satlab.service.api import initial_content, uploads
 from satlab.service.api.access import Viewer
 from satlab.service.api.api_answers import ApiError
-from satlab.service.api.context import Context, make_context
+from satlab.service.api.database import Store
+from satlab.service.api.dependencies import Context, make_context
 from satlab.service.api.passwords import BusyError
 from satlab.service.api.queue import Helper, QueueThread
 from satlab.service.api.request_guard import PAGES, RequestGuard
@@ -40,12 +41,11 @@ from satlab.service.api.routes import (
     statistics,
 )
 from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
-from satlab.service.pages import edit_routes, list_routes, ui_routes
-from satlab.service.pages.events import Listeners
-from satlab.service.pages.live_link import LinkCurves
-from satlab.service.pages.live_view import EarlierRuns
+from satlab.service.pages import run_list_routes, run_routes, scenario_routes, session_routes
+from satlab.service.pages.link_curves import LinkCurves
 from satlab.service.pages.run_list import KeyFigures
+from satlab.service.pages.server_sent_events import Listeners
+from satlab.service.pages.time_left import EarlierRuns
 
 OPENBACH = "/openbach"
 API = (login, projects, scenarios, instances, agents, jobs, job_instances, statistics)
@@ -100,7 +100,7 @@ def create_app(
     for prefix in ("", OPENBACH):
         for routes in API:
             app.include_router(routes.router, prefix=prefix)
-    for pages in (list_routes, ui_routes, edit_routes):
+    for pages in (session_routes, scenario_routes, run_list_routes, run_routes):
         app.include_router(pages.router, prefix=PAGES)
     _answer_errors(app)
     app.add_middleware(

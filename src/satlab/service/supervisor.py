@@ -30,7 +30,6 @@ from satlab.openbach import descriptor
 from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.service.api.account_store import FIRST_LOGIN, Role
 from satlab.service.api.settings import ApiPlan, Settings
-from satlab.service.helper.daemon import Helper, listen, serve_one
 from satlab.service.listen import (
     ListenAddress,
     ServeRequest,
@@ -39,6 +38,7 @@ from satlab.service.listen import (
     tls_files,
     token_digest,
 )
+from satlab.service.root_helper.server import Helper, listen, serve_one
 
 HELPER_SOCKETS = Path("/run/satlab-serve")
 END_S = 8.0
@@ -163,7 +163,7 @@ def start_api(
     process = subprocess.Popen(
         _argv(
             [state, helper.parent, *([plan.jobs] if plan.jobs else [])],
-            "satlab.service.process",
+            "satlab.service.api_process",
             plan.model_dump_json(),
         ),
         stdin=subprocess.DEVNULL,
@@ -201,7 +201,7 @@ def _environment(state: Path) -> dict[str, str]:
 
 
 def set_up_accounts(state: Path, request: dict[str, Any]) -> str:
-    """Run `satlab.service.api.account_store` with a request; return the token of the first
+    """Run `satlab.service.account_setup` with a request; return the token of the first
     log-in, '' without one.
 
     Raises:
@@ -209,7 +209,7 @@ def set_up_accounts(state: Path, request: dict[str, Any]) -> str:
         HostError: the accounts cannot be opened.
     """
     done = subprocess.run(
-        _argv([state], "satlab.service.api.account_store", str(state)),
+        _argv([state], "satlab.service.account_setup", str(state)),
         input=json.dumps(request),
         stdout=subprocess.PIPE,
         text=True,

@@ -28,10 +28,10 @@ from satlab.openbach.runner import JobProgress, ScenarioResult
 from satlab.service.api import passwords
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import PASSWORD, FakeHelper
+from satlab.service.api.database import Store
 from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
 from satlab.service.app import create_app
-from satlab.service.helper.verbs import ScenarioRequest
+from satlab.service.root_helper.protocol import ScenarioRequest
 from satlab.vm import controller_run, provision, vm_run
 from satlab.vm.controller import Controller, RefusedError
 from satlab.vm.provision import VmFolder

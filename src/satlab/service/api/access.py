@@ -10,8 +10,8 @@ from fastapi import Depends, Request, Response
 
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.api_answers import ApiError, not_found
-from satlab.service.api.catalog import Project
-from satlab.service.api.context import Context, context_of
+from satlab.service.api.dependencies import Context, context_of
+from satlab.service.api.project_store import Project
 from satlab.service.api.queue import Instance
 from satlab.service.api.request_guard import COOKIE
 

@@ -1,26 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Accounts with their roles and sessions, and the first token.
-
-`python -m satlab.service.api.account_store STATE` sets accounts up for the supervisor, as the API's
-user: root opens none of the API's files. Stdin holds a JSON object: `{"public": bool}` requests the
-token of the first log-in, `{"login", "role", "password"}` an account. Stdout gets a JSON object:
-`token` (may be empty), or `error` and `hint`; the exit status is then that of the error.
-"""
+"""Accounts with their roles and sessions, and the first token."""
 
 import hashlib
-import json
 import re
 import secrets
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from sqlite3 import Row
-from typing import Any
 
-from satlab.common.errors import ConfigError, ExitStatus, SatlabError
+from satlab.common.errors import ConfigError, SatlabError
+from satlab.service.api.database import Store
 from satlab.service.api.passwords import (
     MAX_PASSWORD,
     MIN_PASSWORD,
@@ -29,8 +19,6 @@ from satlab.service.api.passwords import (
     make_hash,
     matches,
 )
-from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
 
 FIRST_LOGIN = "admin"
 """Account that the first token opens."""
@@ -211,42 +199,3 @@ def _user(row: Row) -> User:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
-
-
-def set_up(state: Path, request: dict[str, Any]) -> str:
-    """Return the token of the first log-in, '' if an account has a password.
-
-    Raises:
-        ConfigError: login or password are invalid, or a public service has no account.
-        HostError: the accounts cannot be opened.
-    """
-    settings = Settings(state, frozenset())
-    store = Store(settings.database)
-    try:
-        accounts = Accounts(store, time.time, settings.session_s)
-        if "login" in request:
-            accounts.put(User(request["login"], Role[request["role"]]), request["password"])
-            return ""
-        if accounts.has_password():
-            return ""
-        if request["public"]:
-            raise ConfigError(
-                "--public: there is no account",
-                hint="create one: satlab serve --set-password LOGIN",
-            )
-        return accounts.first_token()
-    finally:
-        store.close()
-
-
-def main() -> int:
-    try:
-        result, status = {"token": set_up(Path(sys.argv[1]), json.load(sys.stdin))}, ExitStatus.OK
-    except SatlabError as error:
-        result, status = {"error": str(error), "hint": error.hint}, error.status
-    json.dump(result, sys.stdout)
-    return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

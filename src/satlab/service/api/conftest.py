@@ -12,11 +12,16 @@ from starlette.testclient import TestClient
 
 from satlab.service.api import passwords
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.context import Context
+from satlab.service.api.database import Store
+from satlab.service.api.dependencies import Context
 from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
 from satlab.service.app import create_app
-from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
+from satlab.service.root_helper.protocol import (
+    HelperError,
+    RefusedError,
+    RunStatus,
+    ScenarioRequest,
+)
 
 HOST = "localhost:8000"
 PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for one test

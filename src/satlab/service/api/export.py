@@ -19,8 +19,8 @@ from typing import IO, Any
 from satlab.common import escape
 from satlab.openbach.document import is_name
 from satlab.service.api.api_answers import ApiError, date
-from satlab.service.api.context import Context
-from satlab.service.api.instance_view import job_progress, scenario_tree
+from satlab.service.api.dependencies import Context
+from satlab.service.api.instance_json import job_progress, scenario_tree
 from satlab.service.api.queue import Instance
 from satlab.service.api.strict_json import loads
 
@@ -125,7 +125,16 @@ def _rows(context: Context, instance: Instance, *, has_statistics: bool) -> Iter
         }
         for node in scenario_tree(instance)
     }
-    jobs = {job["id"]: row for job, row in _jobs(instance)}
+    jobs = {
+        job["id"]: {
+            "@agent_name": instance.request.entities.get(job["entity"], job["entity"]),
+            "@job_instance_id": job["id"],
+            "@job_instance_start_date": date(job["start_unix_s"]),
+            "@job_instance_stop_date": date(job["stop_unix_s"]),
+            "@job_name": job["job"],
+        }
+        for job in job_progress(instance)
+    }
     if not has_statistics:
         owners = {
             f["job"]["id"]: node["id"]
@@ -148,20 +157,6 @@ def _rows(context: Context, instance: Instance, *, has_statistics: bool) -> Iter
             "time": date(meta["time"] / 1000),
             **statistics(record),
         }
-
-
-def _jobs(instance: Instance) -> Iterator[tuple[Record, Record]]:
-    for job in job_progress(instance):
-        yield (
-            job,
-            {
-                "@agent_name": instance.request.entities.get(job["entity"], job["entity"]),
-                "@job_instance_id": job["id"],
-                "@job_instance_start_date": date(job["start_unix_s"]),
-                "@job_instance_stop_date": date(job["stop_unix_s"]),
-                "@job_name": job["job"],
-            },
-        )
 
 
 def archive(

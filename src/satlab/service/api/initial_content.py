@@ -6,8 +6,8 @@ scenarios.
 import json
 
 from satlab.common import paths
-from satlab.service.api.catalog import Entity, Project
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
+from satlab.service.api.project_store import Entity, Project
 
 PROJECT = "satlab"
 

@@ -19,13 +19,13 @@ from satlab.openbach import scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
 from satlab.openbach.repeat import uses_terminals, written_out
-from satlab.service.api import acceptance
-from satlab.service.api.acceptance import RefusalError
+from satlab.service.api import scenario_check
 from satlab.service.api.api_answers import ApiError, not_found
-from satlab.service.api.catalog import Document, Project
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
+from satlab.service.api.project_store import Document, Project
 from satlab.service.api.queue import Instance, Kind, LaunchRequest, QueueFailedError, QueueFullError
-from satlab.service.helper.verbs import RunLink, ScenarioRequest, faults_of
+from satlab.service.api.scenario_check import RefusalError
+from satlab.service.root_helper.protocol import RunLink, ScenarioRequest, faults_of
 
 _WRONG = "Arguments of an OpenbachFunction have the wrong type of values."
 
@@ -112,7 +112,7 @@ def job_instance(
         "openbach_functions": [{"id": 1, "label": job, "start_job_instance": start}],
     }
     try:
-        acceptance.check(document, jobs)
+        scenario_check.check(document, jobs)
     except RefusalError as refusal:
         raise ApiError(
             HTTPStatus.BAD_REQUEST, _WRONG, **{"error_message": refusal.body["error"]}
@@ -130,7 +130,7 @@ def _check_values(
     document: Document, jobs: Mapping[str, Descriptor], values: Mapping[str, str]
 ) -> None:
     try:
-        acceptance.check(document, jobs, {**document.get("constants", {}), **values})
+        scenario_check.check(document, jobs, {**document.get("constants", {}), **values})
     except RefusalError as refusal:
         entry = str(refusal.body["offending_entry"]).split(".")
         function = entry[2].replace("_", " ") if len(entry) > 2 else "start job instance"

@@ -9,8 +9,8 @@ from http import HTTPStatus
 
 from satlab.service.api.account_store import Accounts, User
 from satlab.service.api.api_answers import ViewError
+from satlab.service.api.counters import Counters
 from satlab.service.api.limits import Throttle, peer_network
-from satlab.service.api.metrics import Counters
 from satlab.service.api.passwords import BusyError, Caller, Rank
 
 KNOWN_S = 7 * 24 * 3600.0

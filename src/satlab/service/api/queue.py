@@ -17,14 +17,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from sqlite3 import Row
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.openbach.engine import JobStatus, ScenarioStatus
 from satlab.run.run_id import new_run_id
-from satlab.service.api.metrics import Counters
-from satlab.service.api.store import Store, dumps
-from satlab.service.helper.verbs import HelperError, RefusedError, RunStatus, ScenarioRequest
+from satlab.service.api.counters import Counters
+from satlab.service.api.database import Store, dumps
+from satlab.service.root_helper.progress_file import Progress, Scenario
+from satlab.service.root_helper.protocol import (
+    HelperError,
+    RefusedError,
+    RunStatus,
+    ScenarioRequest,
+)
 
 POLL_S = 0.2
 """Period at which the queue polls the helper, s."""
@@ -43,7 +49,6 @@ OUTCOMES = {
 LOST = "the server ended while it ran"
 _LOG = logging.getLogger("satlab.service.api")
 
-Progress = dict[str, Any]
 Kind = Literal["scenario", "job"]
 
 
@@ -108,6 +113,11 @@ class Instance:
     run_id: str | None
     progress: Progress | None
     fault: str = ""
+
+    @property
+    def tree(self) -> Scenario | None:
+        """Return the progress of the scenario with everything below it; None before its start."""
+        return self.progress.get("instance") if self.progress else None
 
     @property
     def ended(self) -> bool:
@@ -349,13 +359,12 @@ class Queue:
 
     def _store_status(self, instance: Instance, run_id: str) -> bool:
         run = self._helper.status(run_id)
+        progress = cast("Progress | None", run.progress) or instance.progress
         if run.phase == "ended":
-            self._end(
-                instance, *_verdict(run, instance.stop_requested), run.progress or instance.progress
-            )
-        elif run.progress not in (None, instance.progress):
+            self._end(instance, *_verdict(run, instance.stop_requested), progress)
+        elif progress != instance.progress:
             self._store.write(
-                "UPDATE instances SET progress = ? WHERE id = ?", dumps(run.progress), instance.id
+                "UPDATE instances SET progress = ? WHERE id = ?", dumps(progress), instance.id
             )
         return run.phase == "ended"
 

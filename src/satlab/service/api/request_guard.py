@@ -11,8 +11,8 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 
+from satlab.service.api.counters import Counters
 from satlab.service.api.limits import SESSION, LimitedBody, Message, Receive, RequestRefusedError
-from satlab.service.api.metrics import Counters
 from satlab.service.api.settings import Settings
 
 Scope = MutableMapping[str, Any]

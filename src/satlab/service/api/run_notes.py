@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 from satlab.common.errors import ConfigError
-from satlab.service.api.store import Store
+from satlab.service.api.database import Store
 
 MAX_NOTE = 500
 """Longest note, characters."""

@@ -20,8 +20,8 @@ from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.service import supervisor
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper, client_of
+from satlab.service.api.database import Store
 from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
 from satlab.service.app import create_app
 from satlab.service.listen import ServeRequest
 

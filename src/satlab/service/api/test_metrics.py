@@ -16,7 +16,7 @@ from satlab.link import prometheus
 from satlab.service import listen
 from satlab.service.api import request_guard
 from satlab.service.api.conftest import HOST, Clock, FakeHelper
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 from satlab.service.api.settings import Settings
 from satlab.service.app import create_app
 

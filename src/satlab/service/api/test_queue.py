@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from satlab.common.errors import HostError
 from satlab.service.api import queue
 from satlab.service.api.conftest import Clock, FakeHelper
+from satlab.service.api.database import Store
 from satlab.service.api.queue import (
     LOST,
     MAX_PAUSE_S,
@@ -24,8 +25,7 @@ from satlab.service.api.queue import (
     QueueFailedError,
     QueueFullError,
 )
-from satlab.service.api.store import Store
-from satlab.service.helper.verbs import HelperError, RunStatus, ScenarioRequest
+from satlab.service.root_helper.protocol import HelperError, RunStatus, ScenarioRequest
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
 SCENARIO_REQUEST = ScenarioRequest(

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from satlab.service.api import initial_content
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 
 PROJECT = {
     "name": "lab",

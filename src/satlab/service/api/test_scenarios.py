@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from satlab.common import paths
 from satlab.openbach import load_job
-from satlab.service.api import acceptance, catalog
-from satlab.service.api.acceptance import RefusalError
+from satlab.service.api import project_store, scenario_check
 from satlab.service.api.conftest import FakeHelper
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
+from satlab.service.api.scenario_check import RefusalError
 
 Document = dict[str, Any]
 SCENARIOS = "/project/satlab/scenario/"
@@ -338,7 +338,7 @@ def test_a_scenario_is_returned_normalised_and_can_be_saved_as_such(runner: Test
 def test_t30_the_latest_versions_are_kept(
     runner: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog, "MOST_VERSIONS", 3)
+    monkeypatch.setattr(project_store, "MOST_VERSIONS", 3)
     saved = runner.post(SCENARIOS, json=GOOD).json()
     for _ in range(4):
         assert runner.put(f"{SCENARIOS}transfer/", json=saved).status_code == 200
@@ -352,7 +352,7 @@ def test_t30_the_latest_versions_are_kept(
 
 @pytest.mark.parametrize("path", sorted(paths.SCENARIOS.glob("*.json")), ids=lambda path: path.stem)
 def test_shipped_scenarios_are_accepted(path: Any) -> None:
-    acceptance.check(
+    scenario_check.check(
         json.loads(path.read_text()),
         {job.name: load_job(job) for job in paths.JOBS.iterdir() if (job / "files").is_dir()},
     )
@@ -393,11 +393,11 @@ PLACES += [
 def test_any_json_is_accepted_or_refused(place: tuple[str | int, ...], value: Any) -> None:
     document = changed(*place, to=value)
     try:
-        acceptance.check(document, JOBS)
+        scenario_check.check(document, JOBS)
     except RefusalError as refusal:
         assert refusal.body["offending_entry"]
     else:
-        acceptance.normalised(document)
+        scenario_check.normalised(document)
 
 
 # --- launching ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from satlab.common.errors import ConfigError
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 from satlab.service.api.limits import Throttle
 from satlab.service.api.settings import Settings
 from satlab.service.app import create_app

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from satlab.common.errors import ConfigError
 from satlab.service.api import uploads
 from satlab.service.api.conftest import HOST, FakeHelper
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 from satlab.service.app import create_app
 from tests.archives import archive, descriptor
 

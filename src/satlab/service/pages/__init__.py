@@ -4,5 +4,5 @@ read results, compare.
 
 The server renders them; JavaScript only updates the page of an active run, and everything else
 works without it. The pages use the same parts as the REST API
-(`satlab.service.api.context.Context`) and have no further privileges.
+(`satlab.service.api.dependencies.Context`) and have no further privileges.
 """

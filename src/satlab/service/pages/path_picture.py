@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from satlab.link import modcods
+from satlab.service.pages.link_curves import Counts, Curves
 from satlab.service.pages.live_activity import NOTHING, Activity
-from satlab.service.pages.live_link import Counts, Curves
 
 Place = Literal["wide", "tall"]
 Plan = Mapping[str, Any]

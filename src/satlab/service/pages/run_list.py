@@ -19,7 +19,7 @@ from satlab.report import measurements as read
 from satlab.report.measurements import SummaryRecord
 from satlab.service.api import access
 from satlab.service.api.account_store import User
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 from satlab.service.api.initial_content import PROJECT
 from satlab.service.api.queue import Instance
 from satlab.service.api.run_notes import RunNote

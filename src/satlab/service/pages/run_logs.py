@@ -12,9 +12,9 @@ from fastapi.responses import FileResponse
 from satlab.lab.lab import LAN_PROCESS, SATLINK_PROCESS
 from satlab.openbach.engine import JobStatus
 from satlab.service.api.api_answers import not_found
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 from satlab.service.api.export import is_stored
-from satlab.service.api.instance_view import job_progress
+from satlab.service.api.instance_json import job_progress
 from satlab.service.api.queue import Instance
 
 RUNNER = "runner.log"

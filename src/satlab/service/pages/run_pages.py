@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Contents of the pages of scenario instances: progress, results, comparison."""
+"""What the page of a run says: its phase, its steps, its results."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import collect
 from satlab.common.errors import HostError
@@ -14,11 +13,9 @@ from satlab.report import reported_run
 from satlab.report.reported_run import ReportedRun
 from satlab.report.run_report import RunReport
 from satlab.run import reading
-from satlab.service.api import access
-from satlab.service.api.account_store import User
-from satlab.service.api.catalog import Project
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 from satlab.service.api.queue import Instance
+from satlab.service.root_helper.progress_file import Scenario
 
 TONES = {
     ScenarioStatus.SCHEDULING: "waiting",
@@ -27,6 +24,8 @@ TONES = {
     ScenarioStatus.FINISHED_KO: "bad",
     ScenarioStatus.STOPPED: "stopped",
 }
+PRESSURE = Path("/proc/pressure/cpu")
+"""Pressure stall information of the kernel (Documentation/accounting/psi.rst)."""
 PHASES = {
     "preparing": "Preparing the run",
     "calibration": "Starting and calibrating the lab",
@@ -50,11 +49,6 @@ class FunctionRow:
     seconds: float | None
 
 
-def projects(context: Context, user: User) -> list[Project]:
-    """Return the projects that an account may use."""
-    return [project for project in context.catalog.projects() if access.may_use(user, project)]
-
-
 def folder_of(context: Context, instance: Instance) -> Path | None:
     """Return the run folder of an instance, None if there is none."""
     folder = context.settings.runs / instance.run_id if instance.run_id else None
@@ -75,7 +69,7 @@ def phase(instance: Instance, ahead: int) -> str:
     if instance.status is ScenarioStatus.RUNNING:
         if instance.stop_requested:
             return "Stopping"
-        return PHASES.get(str((instance.progress or {}).get("phase")), PHASES["preparing"])
+        return PHASES[instance.progress["phase"] if instance.progress else "preparing"]
     return instance.reason or (
         "Completed without errors" if instance.status is ScenarioStatus.FINISHED_OK else "Ended"
     )
@@ -85,11 +79,10 @@ def steps(instance: Instance, now: float) -> list[FunctionRow]:
     """Return the functions of an instance, each followed by those of its sub-scenario; none before
     the start.
     """
-    top = (instance.progress or {}).get("instance")
-    return list(_steps(top, 0, now)) if isinstance(top, dict) else []
+    return list(_steps(instance.tree, 0, now)) if instance.tree else []
 
 
-def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[FunctionRow]:
+def _steps(scenario: Scenario, depth: int, now: float) -> Iterator[FunctionRow]:
     for function in scenario["functions"]:
         job, below = function["job"], function["scenario"]
         started = job or below
@@ -108,6 +101,17 @@ def _steps(scenario: dict[str, Any], depth: int, now: float) -> Iterator[Functio
         yield FunctionRow(depth, function["label"], what, status, reason, seconds)
         if below:
             yield from _steps(below, depth + 1, now)
+
+
+def host_pressure(path: Path = PRESSURE) -> float | None:
+    """Return the share of the last 10 s in which some task waited for a core, %; None where the
+    kernel says nothing.
+    """
+    try:
+        first = path.read_text().splitlines()[0]
+        return float(first.partition("avg10=")[2].split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 # --- results --------------------------------------------------------------------------------------

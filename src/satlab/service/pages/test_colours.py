@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from satlab.service.pages.ui_routes import STATIC
+from satlab.service.pages.session_routes import STATIC
 
 
 def luminance(colour: str) -> float:

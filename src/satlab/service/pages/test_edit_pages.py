@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 from satlab.service.pages.test_pages import ORIGIN, post, text_of
 
 EDIT = "/scenarios/satlab/ping/edit"

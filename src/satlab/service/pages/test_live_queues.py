@@ -9,8 +9,8 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from satlab.service.api.conftest import FakeHelper
-from satlab.service.api.context import Context
-from satlab.service.pages.live_link import LINK, Curves
+from satlab.service.api.dependencies import Context
+from satlab.service.pages.link_curves import LINK, Curves
 from satlab.service.pages.live_queues import COLUMNS, MOST_LINES, Queues
 from satlab.service.pages.test_pages import launch
 from satlab.service.pages.test_path_picture import counters

@@ -16,13 +16,13 @@ from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.catalog import Project
 from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
+from satlab.service.api.project_store import Project
 from satlab.service.api.queue import Instance
-from satlab.service.pages import ui_routes
-from satlab.service.pages.live_link import Curves
-from satlab.service.pages.pages import POLICY
+from satlab.service.pages import run_pages, run_routes
+from satlab.service.pages.link_curves import Curves
+from satlab.service.pages.rendering import POLICY
 
 ORIGIN = {"origin": f"http://{HOST}"}
 LINK = {"link.profile": "geo", "link.loss": "0"}
@@ -211,7 +211,7 @@ def test_static_files_need_no_login(anonymous: TestClient, name: str) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("name", ["", "..%2froutes.py", "none.css", "%2e%2e/pages.py"])
+@pytest.mark.parametrize("name", ["", "..%2frendering.py", "none.css", "%2e%2e/rendering.py"])
 def test_t04_nothing_else_is_given(anonymous: TestClient, name: str) -> None:
     assert anonymous.get(f"/ui/static/{name}").status_code == 404
 
@@ -376,8 +376,8 @@ def test_a_stream_ends_with_the_session_the_right_and_the_server(
         runner.post("/ui/logout", headers=ORIGIN)
         return live(_, context, instance, hop)
 
-    live = ui_routes._live
-    monkeypatch.setattr(ui_routes, "_live", log_out_meanwhile)
+    live = run_routes._live
+    monkeypatch.setattr(run_routes, "_live", log_out_meanwhile)
     assert runner.get(f"/ui/runs/{number}/events").text.count("\n\n") == 1
     app.state.listeners.close()
     assert client_of(app, "runner").get(f"/ui/runs/{number}/events").text == ""
@@ -473,3 +473,15 @@ def test_many_runs_are_listed_in_pages(runner: TestClient, context: Context) -> 
     assert f'/ui/runs/{numbers[0]}"' in second
     assert "Older" in first
     assert "Newer" in second
+
+
+def test_the_host_s_pressure_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "cpu"
+    assert run_pages.host_pressure(path) is None
+    path.write_text("nonsense")
+    assert run_pages.host_pressure(path) is None
+    path.write_text(
+        "some avg10=12.34 avg60=1.00 avg300=0.50 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00"
+        " total=0\n"
+    )
+    assert run_pages.host_pressure(path) == 12.34

@@ -1,25 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The picture of the path, curves of a hop, and time left: from samples to texts."""
+"""The picture of the path, and curves of a hop: from samples to texts."""
 
-import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collect.fixtures.example_run import link_plan
-from satlab.openbach.engine import ScenarioStatus
-from satlab.service.api.conftest import Clock, FakeHelper
-from satlab.service.api.queue import Instance, LaunchRequest, Queue
-from satlab.service.api.store import Store
-from satlab.service.api.test_queue import SCENARIO_REQUEST
-from satlab.service.helper.verbs import RunLink
-from satlab.service.pages import live_view, path_picture
+from satlab.service.pages import link_view, path_picture
+from satlab.service.pages.link_curves import DIRECTIONS, Curves
 from satlab.service.pages.live_activity import Activity
-from satlab.service.pages.live_link import DIRECTIONS, Curves
-from satlab.service.pages.live_view import EarlierRuns
 from satlab.service.pages.path_picture import FORWARD, HOPS, PATH, RETURN, TERRESTRIAL, Box, Figures
 
 PLAN = link_plan("geo")
@@ -92,7 +83,7 @@ def test_the_capacity_follows_the_modcod() -> None:
     box = box_of(figures, FORWARD)
     assert box.lines[0] == "9.8 of 39.5 Mbit/s"
     assert box.lines[3] == "QPSK 1/2, Es/N0 3.0 dB"
-    steps = live_view.link_view(figures.curves, PLAN, None, ended=False, hop=FORWARD).charts[0]
+    steps = link_view.link_view(figures.curves, PLAN, None, ended=False, hop=FORWARD).charts[0]
     assert [line.name for line in steps.lines] == ["forward link", "capacity"]
     assert steps.lines[1].last == "39.5 Mbit/s"
 
@@ -163,10 +154,10 @@ def test_nothing_leaves_the_picture_or_covers_something_else(place: int) -> None
 @pytest.mark.parametrize("hop", HOPS)
 def test_times_begin_with_the_scenario_and_the_calibration_is_apart(hop: str) -> None:
     curves = curves_of(10, out_bytes=1000, es_n0_db=17.0, threshold_db=-2.35, modcod_id=1)
-    before = live_view.link_view(curves, PLAN, None, ended=False, hop=hop)
+    before = link_view.link_view(curves, PLAN, None, ended=False, hop=hop)
     assert before.calibration == ()
     assert before.charts[1].x_ticks[-1].text == "8"
-    view = live_view.link_view(curves, PLAN, 6.0, ended=False, hop=hop)
+    view = link_view.link_view(curves, PLAN, 6.0, ended=False, hop=hop)
     assert view.charts[1].x_ticks[-1].text == "3"
     assert view.calibration[1].x_ticks[-1].text == "5"
     count = (
@@ -180,75 +171,9 @@ def test_times_begin_with_the_scenario_and_the_calibration_is_apart(hop: str) ->
 
 
 def test_a_plan_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
-    assert live_view.plan_of(tmp_path) == {}
+    assert link_view.plan_of(tmp_path) == {}
     for text in ("", "[]", "{}", '{"link": 3}', "{"):
         (tmp_path / "plan.json").write_text(text)
-        assert live_view.plan_of(tmp_path) == {}
+        assert link_view.plan_of(tmp_path) == {}
     (tmp_path / "plan.json").write_text(json.dumps({"link": PLAN}))
-    assert live_view.plan_of(tmp_path) == PLAN
-
-
-# --- time left ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    store = Store(tmp_path / "db")
-    yield Queue(store, FakeHelper(), Clock(), 100)
-    store.close()
-
-
-def run(
-    queue: Queue, start: float, stop: float | None, *, duration: str = "15", loss: float = 0.0
-) -> Instance:
-    """Add a run that began its scenario at `start`; without `stop` it goes on."""
-    link = RunLink(loss=loss)
-    request = SCENARIO_REQUEST.model_copy(
-        update={"arguments": {"duration": duration}, "link": link}
-    )
-    number = queue.launch(LaunchRequest("satlab", "runner", request, 0, 1)).id
-    queue.step()
-    top: dict[str, Any] = {"start_unix_s": start, "stop_unix_s": stop, "functions": []}
-    instance = queue.find(number)
-    assert instance is not None
-    if stop is not None:
-        helper = queue._helper
-        assert isinstance(helper, FakeHelper)
-        helper.end(str(instance.run_id), 0, phase="ended", instance=top)
-        queue.step()
-        instance = queue.find(number)
-        assert instance is not None
-        assert instance.status is ScenarioStatus.FINISHED_OK
-        return instance
-    return dataclasses.replace(instance, progress={"phase": "scenario", "instance": top})
-
-
-def test_the_time_left_is_that_of_equal_runs(queue: Queue) -> None:
-    for took in (40, 50, 90):
-        run(queue, 100, 100 + took)
-    run(queue, 100, 1100, duration="16")
-    run(queue, 100, 1100, loss=0.1)
-    now, earlier = run(queue, 2000, None), EarlierRuns(queue)
-    assert live_view.time_left(earlier, now, 2020) == "about 30 s left, as in 3 equal runs"
-    assert live_view.time_left(earlier, now, 2100) == "longer than 3 equal runs took"
-
-
-def test_without_an_equal_run_the_requested_duration_counts(queue: Queue) -> None:
-    now, earlier = run(queue, 2000, None, duration="80"), EarlierRuns(queue)
-    assert (
-        live_view.time_left(earlier, now, 2010) == "at least 1 min 10 s left of the requested 80 s"
-    )
-    assert live_view.time_left(earlier, now, 2090) == ""
-    assert live_view.time_left(earlier, dataclasses.replace(now, progress=None), 2010) == ""
-
-
-def test_the_host_s_pressure_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "cpu"
-    assert live_view.host_pressure(path) is None
-    path.write_text("nonsense")
-    assert live_view.host_pressure(path) is None
-    path.write_text(
-        "some avg10=12.34 avg60=1.00 avg300=0.50 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00"
-        " total=0\n"
-    )
-    assert live_view.host_pressure(path) == 12.34
+    assert link_view.plan_of(tmp_path) == PLAN

@@ -23,9 +23,9 @@ import collect
 from collect.fixtures import example_run
 from satlab.report.measurements import SummaryRecord
 from satlab.service.api import queue, run_notes
-from satlab.service.api.catalog import Project
 from satlab.service.api.conftest import FakeHelper
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
+from satlab.service.api.project_store import Project
 from satlab.service.api.run_notes import RunNote
 from satlab.service.pages import comparison, run_list
 from satlab.service.pages.comparison import Compared

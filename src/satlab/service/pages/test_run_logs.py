@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from satlab.openbach.engine import JobStatus
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import PASSWORD, FakeHelper, client_of
-from satlab.service.api.context import Context
+from satlab.service.api.dependencies import Context
 from satlab.service.pages import run_logs
 from satlab.service.pages.test_pages import launch
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from satlab.service.api.access import Admin, Viewer
 from satlab.service.api.api_answers import ApiError, accepted, completed, not_found
-from satlab.service.api.context import Body, RequestContext, text_in
+from satlab.service.api.dependencies import Body, RequestContext, text_in
 
 router = APIRouter()
 COLLECTOR = "127.0.0.1"

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
-from satlab.service.api import access, export, instance_view, launch
+from satlab.service.api import access, export, instance_json, launch
 from satlab.service.api.access import Runner, Viewer
 from satlab.service.api.api_answers import ApiError, ViewError, not_found
-from satlab.service.api.context import Body, Context, RequestContext
+from satlab.service.api.dependencies import Body, Context, RequestContext
 from satlab.service.api.queue import Instance
-from satlab.service.helper.verbs import RunLink, faults_of
+from satlab.service.root_helper.protocol import RunLink, faults_of
 
 router = APIRouter()
 
@@ -88,8 +88,8 @@ def _list(
         project, name, 0 if limit is None else offset, -1 if limit is None else limit
     )
     if "quiet" in request.query_params:
-        return [instance_view.short(each) for each in listed]
-    return [instance_view.full(context, each) for each in listed]
+        return [instance_json.short(each) for each in listed]
+    return [instance_json.full(context, each) for each in listed]
 
 
 @router.get("/scenario_instance/{number}/")
@@ -101,8 +101,8 @@ def one(number: int, request: Request, user: Viewer, context: RequestContext) ->
     if "files_count" in request.query_params:
         return export.files_count(context, instance)
     if "quiet" in request.query_params:
-        return instance_view.short(instance, number)
-    return instance_view.full(context, instance, number)
+        return instance_json.short(instance, number)
+    return instance_json.full(context, instance, number)
 
 
 @router.post("/scenario_instance/{number}/")

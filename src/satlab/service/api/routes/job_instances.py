@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
-from satlab.service.api import access, instance_view, launch
+from satlab.service.api import access, instance_json, launch
 from satlab.service.api.access import Runner, Viewer
 from satlab.service.api.account_store import Role
 from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, not_found
-from satlab.service.api.context import Body, Context, RequestContext, list_in
+from satlab.service.api.dependencies import Body, Context, RequestContext, list_in
 
 router = APIRouter()
 
@@ -91,15 +91,15 @@ def _live(context: Context, user: Viewer) -> Iterator[dict[str, Any]]:
     for instance in context.queue.live():
         if not access.may_see(context, user, instance):
             continue
-        for progress in instance_view.job_progress(instance):
-            job = instance_view.job(context, instance, progress["id"])
+        for progress in instance_json.job_progress(instance):
+            job = instance_json.job(context, instance, progress["id"])
             if job is not None and job["status"] == "Running":
                 yield job
 
 
 @router.get("/job_instance/{number}/")
 def one(number: int, user: Viewer, context: RequestContext) -> dict[str, Any]:
-    job = instance_view.job(context, access.job_instance(context, user, number), number)
+    job = instance_json.job(context, access.job_instance(context, user, number), number)
     if job is None:
         raise not_found("JobInstance")
     return job
@@ -113,7 +113,7 @@ def act_on(number: int, user: Runner, body: Body, context: RequestContext) -> Re
         case "stop":
             _stop(context, user, number)
         case "restart":
-            job = instance_view.job(context, instance, number)
+            job = instance_json.job(context, instance, number)
             if job is None:
                 raise not_found("JobInstance")
             arguments = body.get("instance_args")

@@ -20,7 +20,7 @@ from satlab.openbach.document import is_name
 from satlab.service.api import uploads
 from satlab.service.api.access import Admin, Viewer
 from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, date, not_found
-from satlab.service.api.context import Context, RequestContext, body_of, list_in, text_in
+from satlab.service.api.dependencies import Context, RequestContext, body_of, list_in, text_in
 
 router = APIRouter()
 

@@ -20,7 +20,7 @@ from satlab.service.api.access import (
 )
 from satlab.service.api.account_store import PendingError, Role, TakenError, User
 from satlab.service.api.api_answers import ApiError, ViewError, conflict
-from satlab.service.api.context import Body, Context, RequestContext, list_in, text_in
+from satlab.service.api.dependencies import Body, Context, RequestContext, list_in, text_in
 
 OPENBACH_VERSION = "2.7.0"
 

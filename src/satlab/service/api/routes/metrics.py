@@ -16,8 +16,8 @@ from satlab.common.exposition import MEDIA_TYPE, family
 from satlab.openbach.engine import ScenarioStatus
 from satlab.service.api.access import forbidden, user_of
 from satlab.service.api.api_answers import ApiError
-from satlab.service.api.context import RequestContext, context_of
-from satlab.service.api.metrics import LABELS, Name
+from satlab.service.api.counters import LABELS, Name
+from satlab.service.api.dependencies import RequestContext, context_of
 
 router = APIRouter()
 COUNTERS: dict[str, tuple[Name, str]] = {

@@ -8,12 +8,12 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from satlab.service.api import initial_content
-from satlab.service.api.acceptance import normalised
 from satlab.service.api.access import Anybody, Runner, Viewer, may_use, owned_project_of, project_of
 from satlab.service.api.api_answers import ApiError, ViewError, conflict, not_found
-from satlab.service.api.catalog import Entity, Project
-from satlab.service.api.context import Body, Context, RequestContext, text_in
+from satlab.service.api.dependencies import Body, Context, RequestContext, text_in
+from satlab.service.api.project_store import Entity, Project
 from satlab.service.api.routes.scenarios import save
+from satlab.service.api.scenario_check import normalised
 
 router = APIRouter()
 

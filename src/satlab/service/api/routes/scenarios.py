@@ -10,12 +10,12 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from satlab.openbach.document import TITLE_RULE, is_title
-from satlab.service.api import acceptance, initial_content
-from satlab.service.api.acceptance import RefusalError
+from satlab.service.api import initial_content, scenario_check
 from satlab.service.api.access import Runner, Viewer, owned_project_of, project_of
 from satlab.service.api.api_answers import ApiError, conflict, date, not_found
-from satlab.service.api.catalog import Document
-from satlab.service.api.context import Body, Context, RequestContext
+from satlab.service.api.dependencies import Body, Context, RequestContext
+from satlab.service.api.project_store import Document
+from satlab.service.api.scenario_check import RefusalError
 
 router = APIRouter()
 
@@ -41,7 +41,7 @@ def _store(context: Context, project: str, document: Document) -> Document:
         error.body = {"message": "Unexpected exception appeared", **error.body}
         raise error
     try:
-        acceptance.check(document, context.inventory.jobs())
+        scenario_check.check(document, context.inventory.jobs())
     except RefusalError as refusal:
         raise ApiError(
             HTTPStatus.BAD_REQUEST,
@@ -51,7 +51,7 @@ def _store(context: Context, project: str, document: Document) -> Document:
             scenario_data=document,
         ) from refusal
     context.catalog.add_version(project, name, document)
-    return acceptance.normalised(document)
+    return scenario_check.normalised(document)
 
 
 def _functions(document: Document) -> list[Document]:
@@ -68,7 +68,8 @@ def scenarios(project: str, user: Viewer, context: RequestContext) -> list[Docum
     """List the latest versions of the scenarios of a project."""
     project_of(context, user, project)
     return [
-        acceptance.normalised(document) for document in context.catalog.scenarios(project).values()
+        scenario_check.normalised(document)
+        for document in context.catalog.scenarios(project).values()
     ]
 
 
@@ -80,7 +81,7 @@ def create(project: str, user: Runner, body: Body, context: RequestContext) -> D
 
 @router.get("/project/{project}/scenario/{name}/")
 def scenario(project: str, name: str, user: Viewer, context: RequestContext) -> Document:
-    return acceptance.normalised(_known(context, user, project, name))
+    return scenario_check.normalised(_known(context, user, project, name))
 
 
 @router.put("/project/{project}/scenario/{name}/")

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from satlab.service.api import access, export
 from satlab.service.api.access import Admin, Viewer
 from satlab.service.api.api_answers import ApiError
-from satlab.service.api.context import RequestContext
+from satlab.service.api.dependencies import RequestContext
 from satlab.service.api.export import statistics
 
 router = APIRouter()

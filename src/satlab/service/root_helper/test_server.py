@@ -24,10 +24,9 @@ from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, LocalOptions
 from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
-from satlab.service.helper import daemon, uploaded_jobs, worker
-from satlab.service.helper.daemon import Helper
-from satlab.service.helper.progress import Progress, ProgressFile
-from satlab.service.helper.verbs import (
+from satlab.service.root_helper import run_process, server, uploaded_jobs
+from satlab.service.root_helper.progress_file import Progress, ProgressFile
+from satlab.service.root_helper.protocol import (
     HelperClient,
     HelperError,
     RefusedError,
@@ -38,6 +37,7 @@ from satlab.service.helper.verbs import (
     StopRequest,
     read_request,
 )
+from satlab.service.root_helper.server import Helper
 from tests.polling import until
 
 DOCUMENT = {"name": "nothing", "openbach_functions": []}
@@ -155,7 +155,7 @@ def test_a_link_means_the_same_on_both_sides() -> None:
 def test_further_terminals_play_themselves(tmp_path: Path) -> None:
     link = RunLink(terminals=3)
     request = SCENARIO_REQUEST.model_copy(update={"link": link, "entities": {"client": "client"}})
-    found = worker._run_request(request, "r", tmp_path / "state", tmp_path)
+    found = run_process._run_request(request, "r", tmp_path / "state", tmp_path)
     assert found.entities == {
         node: node for node in ("client", "client-2", "st-2", "client-3", "st-3")
     }
@@ -170,7 +170,7 @@ def test_t02_uploaded_jobs_are_copied_before_they_are_used(tmp_path: Path) -> No
     (files / "program").write_text("#!/bin/sh")
     (files / "program").chmod(0o6775)
     copy.mkdir()
-    assert worker._run_request(SCENARIO_REQUEST, "r", state, copy).jobs[0] == copy / "jobs"
+    assert run_process._run_request(SCENARIO_REQUEST, "r", state, copy).jobs[0] == copy / "jobs"
     (files / "mine.yml").write_text("two")
     copied = copy / "jobs" / "mine" / "files"
     assert (copied / "mine.yml").read_text() == "one"
@@ -248,7 +248,7 @@ class Answering:
     def __init__(self, state: Path, script: str, most_runs: int = 10) -> None:
         self.helper = Helper(state, most_runs, (sys.executable, "-c", script))
         self.socket = state / "h.sock"
-        self.listener = daemon.listen(self.socket, os.geteuid())
+        self.listener = server.listen(self.socket, os.geteuid())
         self.over = threading.Event()
         self.listener.settimeout(0.1)
         self.thread = threading.Thread(target=self._answer)
@@ -258,7 +258,7 @@ class Answering:
     def _answer(self) -> None:
         while not self.over.is_set():
             try:
-                daemon.serve_one(self.listener, self.helper, os.geteuid())
+                server.serve_one(self.listener, self.helper, os.geteuid())
             except TimeoutError:
                 continue
 
@@ -328,12 +328,12 @@ def test_t15_old_run_folders_make_room(tmp_path: Path) -> None:
 def test_t02_a_wrong_peer_is_not_answered(tmp_path: Path) -> None:
     helper = Helper(tmp_path, 10)
     with (
-        daemon.listen(tmp_path / "h.sock", os.geteuid()) as listener,
+        server.listen(tmp_path / "h.sock", os.geteuid()) as listener,
         socket.socket(socket.AF_UNIX) as peer,
     ):
         peer.connect(str(tmp_path / "h.sock"))
         peer.sendall(b'{"verb":"status","run_id":"x"}\n')
-        daemon.serve_one(listener, helper, os.geteuid() + 1)
+        server.serve_one(listener, helper, os.geteuid() + 1)
         with pytest.raises(HelperError):
             HelperClient(tmp_path / "nobody.sock").status("x")
         peer.settimeout(5)

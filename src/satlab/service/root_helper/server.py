@@ -20,7 +20,7 @@ from typing import Any
 
 from satlab.common import paths, scratch
 from satlab.lab import ownership
-from satlab.service.helper.verbs import (
+from satlab.service.root_helper.protocol import (
     RefusedError,
     Response,
     RunStatus,
@@ -36,7 +36,7 @@ SEND_S = 5.0
 """Longest pause of a peer within a request or an answer, s."""
 MAX_PROGRESS = 2 << 20
 """Largest progress document that the API gets, bytes; a larger one is left out."""
-_LOG = logging.getLogger("satlab.service.helper")
+_LOG = logging.getLogger("satlab.service.root_helper")
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 
 
@@ -56,7 +56,7 @@ class Helper:
     def __init__(self, state: Path, most_runs: int, worker: tuple[str, ...] = ()) -> None:
         """Create the folders and remove what an earlier helper has left."""
         self._state, self._most_runs = state, most_runs
-        self._worker = worker or (sys.executable, "-m", "satlab.service.helper.worker")
+        self._worker = worker or (sys.executable, "-m", "satlab.service.root_helper.run_process")
         self._run: HelperRun | None = None
         for name in ("runs", "progress", "logs"):
             (state / name).mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One run of the root helper, as a process: `python -m satlab.service.helper.worker STATE RUN-ID
+"""One run of the root helper, as a process: `python -m satlab.service.root_helper.run_process STATE RUN-ID
 PARENT-PID`.
 
 Stdin holds the request as JSON. SIGTERM stops the run. The exit status is that of `satlab run`.
@@ -21,9 +21,9 @@ from satlab.run import influx, scenario_run
 from satlab.run.lab_activity import Sampling
 from satlab.run.run_folder import RunResult
 from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE, PreparedRun
-from satlab.service.helper import uploaded_jobs
-from satlab.service.helper.progress import ProgressFile
-from satlab.service.helper.verbs import ScenarioRequest
+from satlab.service.root_helper import uploaded_jobs
+from satlab.service.root_helper.progress_file import ProgressFile
+from satlab.service.root_helper.protocol import ScenarioRequest
 
 
 def run_request(

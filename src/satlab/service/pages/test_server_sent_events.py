@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from satlab.service.api.conftest import HOST
-from satlab.service.pages.events import Listeners
-from satlab.service.process import _Server
+from satlab.service.api_process import _Server
+from satlab.service.pages.server_sent_events import Listeners
 from tests.polling import until
 
 GRACE_S = 60

@@ -6,27 +6,27 @@ from string import Template
 from typing import Any
 
 from satlab.openbach.engine import FunctionStatus, JobStatus
-from satlab.service.api.acceptance import normalised
 from satlab.service.api.api_answers import date
-from satlab.service.api.context import Context
-from satlab.service.api.queue import Instance, Progress
+from satlab.service.api.dependencies import Context
+from satlab.service.api.queue import Instance
+from satlab.service.api.scenario_check import normalised
+from satlab.service.root_helper.progress_file import Function, Job, Scenario
 
 NOT_YET = "Not programmed yet"
 
 
-def scenario_tree(instance: Instance) -> Iterator[Progress]:
+def scenario_tree(instance: Instance) -> Iterator[Scenario]:
     """Yield the progress of the scenario instance and of its sub-scenarios, each before those that
     it started.
     """
-    root = (instance.progress or {}).get("instance")
-    pending = [root] if root else []
+    pending = [instance.tree] if instance.tree else []
     while pending:
         node = pending.pop(0)
         yield node
         pending += [function["scenario"] for function in node["functions"] if function["scenario"]]
 
 
-def job_progress(instance: Instance) -> Iterator[Progress]:
+def job_progress(instance: Instance) -> Iterator[Job]:
     """Yield the progress of every job instance of a run."""
     for node in scenario_tree(instance):
         yield from (function["job"] for function in node["functions"] if function["job"])
@@ -60,35 +60,35 @@ def job(context: Context, instance: Instance, number: int) -> dict[str, Any] | N
     for node in scenario_tree(instance):
         for function in node["functions"]:
             if function["job"] and function["job"]["id"] == number:
-                return _job(context, instance, node, function)
-    has_run = (instance.progress or {}).get("instance") is not None
-    return (
-        None
-        if has_run or instance.kind != "job" or instance.fault
-        else _waiting_job(context, instance)
-    )
+                return _job(context, instance, node, function, function["job"])
+    if instance.tree or instance.kind != "job" or instance.fault:
+        return None
+    return _waiting_job(context, instance)
 
 
-def _node(instance: Instance, number: int | None) -> Progress:
+def _node(instance: Instance, number: int | None) -> Scenario:
     """Return the progress of one scenario instance. The outermost has the status of the launch."""
     requested = instance.id if number is None else number
-    for node in scenario_tree(instance):
-        if node["id"] == requested:
-            own = {
-                "status": instance.status,
-                "reason": instance.reason,
-                "stop_unix_s": instance.stopped,
-            }
-            return (
-                {**node, "start_unix_s": instance.launched, **own}
-                if requested == instance.id
-                else node
-            )
+    node = next((each for each in scenario_tree(instance) if each["id"] == requested), None)
+    if node is not None and requested != instance.id:
+        return node
+    return {
+        **(node or _not_started(instance)),
+        "status": instance.status,
+        "reason": instance.reason,
+        "start_unix_s": instance.launched,
+        "stop_unix_s": instance.stopped,
+    }
+
+
+def _not_started(instance: Instance) -> Scenario:
     document = instance.request.documents[instance.scenario]
-    functions = [
+    functions: list[Function] = [
         {
             "id": each["id"],
+            "label": "",
             "status": FunctionStatus.SCHEDULED,
+            "reason": "",
             "launch_unix_s": None,
             "job": None,
             "scenario": None,
@@ -97,17 +97,18 @@ def _node(instance: Instance, number: int | None) -> Progress:
     ]
     return {
         "id": instance.id,
+        "owner_id": instance.id,
         "scenario": instance.scenario,
         "arguments": {**document.get("constants", {}), **instance.request.arguments},
         "status": instance.status,
         "reason": instance.reason,
-        "start_unix_s": instance.launched,
-        "stop_unix_s": instance.stopped,
+        "start_unix_s": None,
+        "stop_unix_s": None,
         "functions": functions,
     }
 
 
-def _full(context: Context, instance: Instance, node: Progress) -> dict[str, Any]:
+def _full(context: Context, instance: Instance, node: Scenario) -> dict[str, Any]:
     below = [function["scenario"]["id"] for function in node["functions"] if function["scenario"]]
     texts = {
         each["id"]: each
@@ -137,20 +138,19 @@ def _full(context: Context, instance: Instance, node: Progress) -> dict[str, Any
 
 
 def _function(
-    context: Context, instance: Instance, node: Progress, function: Progress, text: dict[str, Any]
+    context: Context, instance: Instance, node: Scenario, function: Function, text: dict[str, Any]
 ) -> dict[str, Any]:
     shown = {**text, "status": function["status"], "launch_date": date(function["launch_unix_s"])}
     if function["job"]:
-        shown["job"] = _job(context, instance, node, function)
+        shown["job"] = _job(context, instance, node, function, function["job"])
     if function["scenario"]:
         shown["scenario"] = _full(context, instance, function["scenario"])
     return shown
 
 
 def _job(
-    context: Context, instance: Instance, node: Progress, function: Progress
+    context: Context, instance: Instance, node: Scenario, function: Function, progress: Job
 ) -> dict[str, Any]:
-    progress = function["job"]
     document = normalised(instance.request.documents[node["scenario"]])
     start = next(
         f["start_job_instance"] for f in document["openbach_functions"] if f["id"] == function["id"]

@@ -21,12 +21,11 @@ from satlab.service.api import access, export
 from satlab.service.api.access import Runner
 from satlab.service.api.account_store import User
 from satlab.service.api.api_answers import ApiError, not_found
-from satlab.service.api.context import Context, RequestContext
-from satlab.service.pages import comparison, live_view, pages, run_list, run_logs, run_pages
-from satlab.service.pages.live_link import Curves
-from satlab.service.pages.pages import Page, render, see
+from satlab.service.api.dependencies import Context, RequestContext
+from satlab.service.pages import comparison, link_view, rendering, run_list, run_logs, run_pages
+from satlab.service.pages.link_curves import Curves
+from satlab.service.pages.rendering import Filled, Page, Viewer, render, see
 from satlab.service.pages.run_list import Listed
-from satlab.service.pages.ui_routes import Filled, Viewer
 
 router = APIRouter(route_class=Page, include_in_schema=False)
 
@@ -111,37 +110,6 @@ def _back(filled: dict[str, str]) -> Response:
     return see(f"/runs?{urlencode(query)}" if query else "/runs")
 
 
-@router.post("/runs/{number}/note")
-def set_note(number: int, user: Runner, context: RequestContext, filled: Filled) -> Response:
-    """Set the note of an instance."""
-    instance = access.scenario_instance(context, user, number)
-    try:
-        context.run_notes.set_note(instance.id, filled.get("note", ""))
-    except ConfigError as error:
-        raise ApiError(HTTPStatus.BAD_REQUEST, str(error)) from error
-    return see(f"/runs/{instance.id}")
-
-
-@router.get("/runs/{number}/remove")
-def ask_to_remove(request: Request, number: int, user: Runner, context: RequestContext) -> Response:
-    """Ask whether an instance is to be removed."""
-    instance = access.scenario_instance(context, user, number)
-    if not instance.ended:
-        raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
-    return render(request, "remove.html", instance=instance, note=context.run_notes.of(instance.id))
-
-
-@router.post("/runs/{number}/remove")
-def remove(number: int, user: Runner, context: RequestContext) -> Response:
-    """Remove an instance that has ended, with its note.
-
-    Its folder goes when there are too many newer ones.
-    """
-    if not context.queue.remove(access.scenario_instance(context, user, number).id):
-        raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
-    return see("/runs")
-
-
 # --- runs of the command line ---------------------------------------------------------------------
 
 
@@ -171,7 +139,7 @@ def other_report(run_id: str, user: Viewer, context: RequestContext) -> Response
     path = folder / "report" / "index.html" if folder else None
     if path is None or not path.is_file():
         raise not_found("report")
-    return pages.report(path.read_text(encoding="utf-8"))
+    return rendering.report(path.read_text(encoding="utf-8"))
 
 
 def _other(context: Context, user: User, run_id: str) -> Listed:
@@ -271,7 +239,7 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
             for (found, _), read in zip(chosen, view.runs, strict=True)
         ]
         groups = comparison.groups(compared)
-        charts = live_view.overlaid(_curves(request, chosen, groups))
+        charts = link_view.overlaid(_curves(request, chosen, groups))
         values = {"differences": comparison.differences(compared, groups), "charts": charts}
     values["query"] = urlencode([("run", found.key) for found, _ in chosen])
     return render(request, "compare.html", runs=[found for found, _ in chosen], view=view, **values)
@@ -298,7 +266,7 @@ def _curves(
     found = []
     for run, folder in chosen:
         curves = request.app.state.link_curves.curves(folder)
-        start_s = live_view.scenario_start_s(curves, run.instance) if run.instance else None
+        start_s = link_view.scenario_start_s(curves, run.instance) if run.instance else None
         if start_s is None:
             start_s = jobs_start_s(run, folder, curves)
         found.append((f"{run.scenario} {run.number}", colours[run.key], curves, start_s))
@@ -325,4 +293,4 @@ def compared_report(user: Viewer, context: RequestContext, run: Keys = None) -> 
     view = run_pages.results([folder for _, folder in chosen], title)
     if view is None:
         raise not_found("report")
-    return pages.report(render_report(view.page()))
+    return rendering.report(render_report(view.page()))

@@ -7,9 +7,9 @@ import pytest
 from satlab.common import paths
 from satlab.link.option_model import options_of
 from satlab.openbach.descriptor import load_jobs
-from satlab.service.helper.verbs import RunLink
-from satlab.service.pages import forms
-from satlab.service.pages.forms import Field, Form, form_of, read
+from satlab.service.pages import launch_form
+from satlab.service.pages.launch_form import Field, Form, form_of, read
+from satlab.service.root_helper.protocol import RunLink
 
 JOBS = load_jobs(paths.JOBS)
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -167,4 +167,4 @@ def test_scenarios_that_start_each_other_have_a_form() -> None:
     ],
 )
 def test_labels_are_words_and_name_a_unit_once(name: str, unit: str, label: str) -> None:
-    assert forms._label(name, unit) == label
+    assert launch_form._label(name, unit) == label

@@ -13,7 +13,7 @@ from satlab.common.topology import Topology
 from satlab.openbach import descriptor, upstream
 from satlab.openbach.descriptor import Descriptor
 from satlab.service.api.api_answers import not_found
-from satlab.service.api.store import Store
+from satlab.service.api.database import Store
 
 
 class Inventory:

@@ -22,7 +22,7 @@ from satlab.openbach.arguments import out_of_bounds
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.scenario import MAX_DEPTH
 from satlab.run import shipped
-from satlab.service.helper.verbs import RunLink
+from satlab.service.root_helper.protocol import RunLink
 
 Document = Mapping[str, Any]
 Kind = Literal["text", "integer", "number"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlite3 import Row
 from typing import Any
 
-from satlab.service.api.store import Store, dumps
+from satlab.service.api.database import Store, dumps
 
 Document = dict[str, Any]
 MOST_VERSIONS = 100

@@ -1,30 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link on the page of an active run: the picture of the path, curves, time, host pressure."""
+"""The link of a run on its page: the picture of its path, and curves of its hops."""
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-from satlab.openbach.engine import ScenarioStatus
-from satlab.service.api.queue import Instance, Queue
+from satlab.service.api.queue import Instance
 from satlab.service.pages import live_queues, path_picture
-from satlab.service.pages.charts import Chart, chart
+from satlab.service.pages.link_curves import SATELLITE, TERRESTRIAL, Curves, Points
 from satlab.service.pages.live_activity import NOTHING, Activity
-from satlab.service.pages.live_link import SATELLITE, TERRESTRIAL, Curves, Points
 from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture, Plan
+from satlab.service.pages.svg_charts import Chart, chart
 
 MAX_PLAN_BYTES = 1 << 20
-MOST_EARLIER = 100
-MOST_KNOWN = 64
-"""Earlier runs of the scenario in which equal ones are looked for; instances whose equal runs are
-kept.
-"""
-PRESSURE = Path("/proc/pressure/cpu")
-"""Pressure stall information of the kernel (Documentation/accounting/psi.rst)."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,7 @@ def plan_of(folder: Path) -> Plan:
 
 def scenario_start_s(curves: Curves, instance: Instance) -> float | None:
     """Return when the scenario began, s since the first sample; None before."""
-    top = _top(instance)
+    top = instance.tree
     if top is None or top["start_unix_s"] is None or curves.start_unix_s is None:
         return None
     return max(0.0, float(top["start_unix_s"]) - curves.start_unix_s)
@@ -174,93 +163,3 @@ def _capacity_mbps(curves: Curves, plan: Plan, direction: str) -> Points:
     values = curves.points(direction, lambda counts: capacity(counts.modcod_id))
     half = curves.width_s / 2
     return [(t + side, value) for t, value in values for side in (-half, half)]
-
-
-# --- time and host --------------------------------------------------------------------------------
-
-
-class EarlierRuns:
-    """How long equal runs took.
-
-    Each instance is looked up once: no other one ends while it runs.
-    """
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._known: OrderedDict[int, tuple[float, ...]] = OrderedDict()
-
-    def durations(self, instance: Instance) -> tuple[float, ...]:
-        """Return the durations of the scenario in equal runs (scenario, arguments, constants,
-        link), s.
-        """
-        if instance.id not in self._known:
-            took = (_duration(other) for other in _equal(self._queue, instance))
-            self._known[instance.id] = tuple(seconds for seconds in took if seconds is not None)
-            while len(self._known) > MOST_KNOWN:
-                self._known.popitem(last=False)
-        return self._known[instance.id]
-
-
-def time_left(earlier: EarlierRuns, instance: Instance, now: float) -> str:
-    """Return how long the scenario will still take, in words; '' if nothing is known of that.
-
-    Equal runs took as long; without one, the argument `duration` counts.
-    """
-    top = _top(instance)
-    if top is None or top["start_unix_s"] is None or instance.ended:
-        return ""
-    elapsed = now - float(top["start_unix_s"])
-    durations = earlier.durations(instance)
-    if durations:
-        runs = "an equal run" if len(durations) == 1 else f"{len(durations)} equal runs"
-        left = median(durations) - elapsed
-        return f"about {_span(left)} left, as in {runs}" if left > 0 else f"longer than {runs} took"
-    try:
-        requested = float(instance.request.arguments["duration"])
-    except (KeyError, ValueError):
-        return ""
-    return (
-        f"at least {_span(requested - elapsed)} left of the requested {requested:g} s"
-        if requested > elapsed
-        else ""
-    )
-
-
-def _equal(queue: Queue, instance: Instance) -> Sequence[Instance]:
-    found = queue.instances(instance.project, instance.scenario, limit=MOST_EARLIER)
-    own = instance.request
-    return [
-        other
-        for other in found
-        if other.status is ScenarioStatus.FINISHED_OK
-        and (other.request.arguments, other.request.documents) == (own.arguments, own.documents)
-        and other.request.link.model_copy(update={"seed": own.link.seed}) == own.link
-    ]
-
-
-def _duration(instance: Instance) -> float | None:
-    top = _top(instance)
-    if top is None or top["start_unix_s"] is None or top.get("stop_unix_s") is None:
-        return None
-    return float(top["stop_unix_s"]) - float(top["start_unix_s"])
-
-
-def _top(instance: Instance) -> dict[str, Any] | None:
-    top = (instance.progress or {}).get("instance")
-    return top if isinstance(top, dict) else None
-
-
-def _span(seconds: float) -> str:
-    whole = max(0, round(seconds))
-    return f"{whole // 60} min {whole % 60:02} s" if whole >= 60 else f"{whole} s"
-
-
-def host_pressure(path: Path = PRESSURE) -> float | None:
-    """Return the share of the last 10 s in which some task waited for a core, %; None where the
-    kernel says nothing.
-    """
-    try:
-        first = path.read_text().splitlines()[0]
-        return float(first.partition("avg10=")[2].split()[0])
-    except (OSError, ValueError, IndexError):
-        return None

@@ -11,14 +11,14 @@ from fastapi import Depends, Request
 from satlab.common.topology import Topology
 from satlab.service.api.account_store import Accounts
 from satlab.service.api.api_answers import ApiError, ViewError
-from satlab.service.api.catalog import Catalog
-from satlab.service.api.inventory import Inventory
+from satlab.service.api.counters import Counters, RunningLink
+from satlab.service.api.database import Store
+from satlab.service.api.job_inventory import Inventory
 from satlab.service.api.logins import Logins
-from satlab.service.api.metrics import Counters, RunningLink
+from satlab.service.api.project_store import Catalog
 from satlab.service.api.queue import Helper, Queue
 from satlab.service.api.run_notes import RunNotes
 from satlab.service.api.settings import Settings
-from satlab.service.api.store import Store
 from satlab.service.api.strict_json import loads
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import jinja2
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
@@ -133,6 +133,23 @@ def viewer(request: Request) -> User:
     return user
 
 
+Viewer = Annotated[User, Depends(viewer)]
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Read the text fields of a form; files are ignored."""
+    async with request.form(max_files=0, max_fields=1000) as form:
+        values = {name: value for name, value in form.items() if isinstance(value, str)}
+    try:
+        "".join((*values, *values.values())).encode()
+    except UnicodeEncodeError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, "The form holds text that is not Unicode") from error
+    return values
+
+
+Filled = Annotated[dict[str, str], Depends(form_of)]
+
+
 def _when(unix_s: float | None) -> str:
     return (
         ""
@@ -141,7 +158,7 @@ def _when(unix_s: float | None) -> str:
     )
 
 
-def _span(seconds: float | None) -> str:
+def span(seconds: float | None) -> str:
     if seconds is None:
         return ""
     whole = max(0, round(seconds))
@@ -159,7 +176,7 @@ def _environment() -> jinja2.Environment:
     made = environment(FOLDER / "templates")
     made.filters |= {
         "when": _when,
-        "span": _span,
+        "span": span,
         "segment": lambda text: quote(text, safe=""),
         "amount": _amount,
     }

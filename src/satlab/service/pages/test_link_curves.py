@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from satlab.service.pages.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, chart
-from satlab.service.pages.events import event
-from satlab.service.pages.live_link import LINK, MAX_BINS, MAX_RUNS, Curves, LinkCurves
+from satlab.service.pages.link_curves import LINK, MAX_BINS, MAX_RUNS, Curves, LinkCurves
+from satlab.service.pages.server_sent_events import event
+from satlab.service.pages.svg_charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, chart
 
 
 def sample(second: float, forward: int = 0, back: int = 0, queue: int = 0) -> dict[str, Any]:

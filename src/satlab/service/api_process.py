@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The API process: `python -m satlab.service.process PLAN`, started without privilege by the
+"""The API process: `python -m satlab.service.api_process PLAN`, started without privilege by the
 supervisor.
 
 PLAN is an `ApiPlan` as JSON. The supervisor passes the plan and keeps open the files whose numbers
@@ -13,6 +13,7 @@ from types import FrameType
 import uvicorn
 
 from satlab.common import paths
+from satlab.service.api.database import Store
 from satlab.service.api.limits import (
     MAX_ARRIVALS,
     MAX_CONNECTIONS,
@@ -21,10 +22,9 @@ from satlab.service.api.limits import (
     Listener,
 )
 from satlab.service.api.settings import ApiPlan, Settings
-from satlab.service.api.store import Store
 from satlab.service.app import create_app
-from satlab.service.helper.verbs import HelperClient
-from satlab.service.pages.events import Listeners
+from satlab.service.pages.server_sent_events import Listeners
+from satlab.service.root_helper.protocol import HelperClient
 
 
 class _Server(uvicorn.Server):

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Routes below `/ui` of one run: its page while it runs and after, stop, logs, note, removal."""
+
+from http import HTTPStatus
+from typing import Annotated, Literal
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+
+from satlab.common.errors import ConfigError
+from satlab.service.api import access
+from satlab.service.api.access import Runner
+from satlab.service.api.api_answers import ApiError, not_found
+from satlab.service.api.dependencies import Context, RequestContext
+from satlab.service.api.queue import Instance
+from satlab.service.api.request_guard import PAGES
+from satlab.service.pages import (
+    launch_form,
+    link_view,
+    live_activity,
+    rendering,
+    run_logs,
+    run_pages,
+    time_left,
+)
+from satlab.service.pages.rendering import Filled, Page, Viewer, render, see
+from satlab.service.pages.server_sent_events import Events
+
+router = APIRouter(route_class=Page, include_in_schema=False)
+Hop = Annotated[Literal["", "forward", "return", "terrestrial"], Query()]
+"""The hop of the path whose curves are shown (path_picture.HOPS)."""
+
+
+@router.get("/runs/{number}")
+def run(
+    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
+) -> Response:
+    """Show the progress or the results of one instance."""
+    instance = access.scenario_instance(context, user, number)
+    folder = run_pages.folder_of(context, instance)
+    view = run_pages.results([folder], instance.scenario) if folder and instance.ended else None
+    has_report = folder is not None and (folder / "report" / "index.html").is_file()
+    link = instance.request.link
+    shown = {"profile": link.profile, **link.model_dump(exclude_defaults=True)}
+    values: dict[str, object] = {"view": view, "has_report": has_report, "link": shown}
+    values |= {"relaunch": _relaunch(context, instance)}
+    values |= {
+        "note": context.run_notes.of(instance.id),
+        "has_files": folder is not None and instance.ended,
+    }
+    values |= {"logs": run_logs.logs(run_logs.files(context, folder, instance.run_id), instance)}
+    return render(
+        request,
+        "run.html",
+        **values,
+        **_live(request, context, instance, hop),
+    )
+
+
+def _relaunch(context: Context, instance: Instance) -> str:
+    """Return the path of the launch page with the values of an instance."""
+    usual = (context.catalog.scenario(instance.project, instance.scenario) or {}).get(
+        "constants", {}
+    )
+    constants = instance.request.documents[instance.scenario].get("constants", {})
+    link = instance.request.link.model_dump(exclude_defaults=True)
+    given = {f"link.{name}": launch_form.form_text(value) for name, value in link.items()}
+    given |= {f"argument.{name}": value for name, value in instance.request.arguments.items()}
+    given |= {
+        f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)
+    }
+    place = (
+        f"{PAGES}/scenarios/{quote(instance.project, safe='')}/{quote(instance.scenario, safe='')}"
+    )
+    return f"{place}?{urlencode(given)}" if given else place
+
+
+@router.get("/runs/{number}/live")
+def live(
+    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
+) -> Response:
+    """Return the part of an instance's page that changes while it runs."""
+    instance = access.scenario_instance(context, user, number)
+    return render(request, "live.html", **_live(request, context, instance, hop))
+
+
+@router.get("/runs/{number}/events")
+def events(
+    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
+) -> Response:
+    """Send that part as server-sent events while the instance runs and the account may see it."""
+    access.scenario_instance(context, user, number)
+
+    def current() -> tuple[str, bool] | None:
+        try:
+            instance = access.scenario_instance(context, rendering.viewer(request), number)
+        except (ApiError, rendering.LoginNeededError):
+            return None  # the session has ended, or the account may no longer see the instance
+        page = render(request, "live.html", **_live(request, context, instance, hop))
+        return bytes(page.body).decode(), instance.ended
+
+    return Events(current, request.app.state.listeners)
+
+
+def _live(request: Request, context: Context, instance: Instance, hop: str) -> dict[str, object]:
+    folder = run_pages.folder_of(context, instance)
+    curves = request.app.state.link_curves.curves(folder) if folder else None
+    ahead = (
+        sum(other.id < instance.id for other in context.queue.live()) if not instance.ended else 0
+    )
+    link = None
+    if folder is not None and curves is not None and curves.start_unix_s is not None:
+        start_s = link_view.scenario_start_s(curves, instance)
+        plan, ended = link_view.plan_of(folder), instance.ended
+        activity = live_activity.of(instance.progress, ended=ended)
+        link = link_view.link_view(curves, plan, start_s, ended=ended, hop=hop, activity=activity)
+    now = context.clock()
+    return {
+        "instance": instance,
+        "tone": run_pages.TONES.get(instance.status, "bad"),
+        "phase": run_pages.phase(instance, ahead),
+        "steps": run_pages.steps(instance, instance.stopped or now),
+        "path_view": link,
+        "hop": hop,
+        "elapsed": (instance.stopped or now) - instance.launched,
+        "left": time_left.time_left(request.app.state.earlier_runs, instance, now),
+        "pressure": None if instance.ended else run_pages.host_pressure(),
+    }
+
+
+@router.get("/runs/{number}/logs/{name}")
+def log(number: int, name: str, user: Viewer, context: RequestContext) -> Response:
+    """Return a log of an instance as a file."""
+    instance = access.scenario_instance(context, user, number)
+    return run_logs.attachment(
+        run_logs.files(context, run_pages.folder_of(context, instance), instance.run_id), name
+    )
+
+
+@router.post("/runs/{number}/stop")
+def stop(number: int, user: Runner, context: RequestContext) -> Response:
+    """Stop an instance."""
+    context.queue.stop(access.scenario_instance(context, user, number).id)
+    return see(f"/runs/{number}")
+
+
+@router.get("/runs/{number}/report")
+def one_report(number: int, user: Viewer, context: RequestContext) -> Response:
+    """Return the report of an instance."""
+    folder = run_pages.folder_of(context, access.scenario_instance(context, user, number))
+    path = folder / "report" / "index.html" if folder else None
+    if path is None or not path.is_file():
+        raise not_found("report")
+    return rendering.report(path.read_text(encoding="utf-8"))
+
+
+@router.post("/runs/{number}/note")
+def set_note(number: int, user: Runner, context: RequestContext, filled: Filled) -> Response:
+    """Set the note of an instance."""
+    instance = access.scenario_instance(context, user, number)
+    try:
+        context.run_notes.set_note(instance.id, filled.get("note", ""))
+    except ConfigError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, str(error)) from error
+    return see(f"/runs/{instance.id}")
+
+
+@router.get("/runs/{number}/remove")
+def ask_to_remove(request: Request, number: int, user: Runner, context: RequestContext) -> Response:
+    """Ask whether an instance is to be removed."""
+    instance = access.scenario_instance(context, user, number)
+    if not instance.ended:
+        raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
+    return render(request, "remove.html", instance=instance, note=context.run_notes.of(instance.id))
+
+
+@router.post("/runs/{number}/remove")
+def remove(number: int, user: Runner, context: RequestContext) -> Response:
+    """Remove an instance that has ended, with its note.
+
+    Its folder goes when there are too many newer ones.
+    """
+    if not context.queue.remove(access.scenario_instance(context, user, number).id):
+        raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
+    return see("/runs")

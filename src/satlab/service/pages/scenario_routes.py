@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Routes below `/ui`: scenarios are listed, launched, edited as JSON, and uploaded.
+
+What the REST API refuses is shown, and not stored.
+"""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.datastructures import UploadFile
+
+from satlab.common import paths
+from satlab.service.api import access, launch, strict_json
+from satlab.service.api.access import Runner
+from satlab.service.api.account_store import User
+from satlab.service.api.api_answers import ApiError, not_found
+from satlab.service.api.dependencies import Context, RequestContext
+from satlab.service.api.routes import scenarios as api_scenarios
+from satlab.service.pages import launch_form, rendering
+from satlab.service.pages.rendering import Filled, Page, Viewer, render, see
+
+router = APIRouter(route_class=Page, include_in_schema=False)
+
+
+@router.get("/")
+def scenarios(request: Request, user: Viewer, context: RequestContext) -> Response:
+    """List the scenarios that can be launched."""
+    listed = [
+        (project, context.catalog.scenarios(project.name))
+        for project in context.catalog.projects()
+        if access.may_use(user, project)
+    ]
+    return render(request, "scenarios.html", projects=listed)
+
+
+@router.get("/scenarios/{project}/{name}")
+def scenario(
+    request: Request, project: str, name: str, user: Viewer, context: RequestContext
+) -> Response:
+    """Show the launch form of a scenario."""
+    document, form = _form(context, user, project, name)
+    given = {field.id: request.query_params.get(field.id, field.value) for field in form.fields}
+    return _launch_page(request, project, document, form, given, {})
+
+
+@router.post("/scenarios/{project}/{name}")
+def launch_scenario(
+    request: Request, project: str, name: str, user: Runner, context: RequestContext, filled: Filled
+) -> Response:
+    """Launch a scenario, or show the faults in the form."""
+    document, form = _form(context, user, project, name)
+    chosen = launch_form.read(form, filled)
+    if chosen.faults or chosen.link is None:
+        return _launch_page(request, project, document, form, filled, chosen.faults)
+    try:
+        used = access.project_of(context, user, project, "Scenario")
+        values = chosen.arguments, chosen.link, user.login, chosen.constants
+        instance = launch.scenario_instance(context, used, name, *values)
+    except ApiError as error:
+        return _launch_page(
+            request, project, document, form, filled, {"": rendering.words_of(error)}, error.status
+        )
+    return see(f"/runs/{instance.id}")
+
+
+def _form(
+    context: Context, user: User, project: str, name: str
+) -> tuple[launch_form.Document, launch_form.Form]:
+    scenarios = context.catalog.scenarios(
+        access.project_of(context, user, project, "Scenario").name
+    )
+    if name not in scenarios:
+        raise not_found("Scenario")
+    return scenarios[name], launch_form.form_of(
+        scenarios[name], scenarios, context.inventory.jobs(), paths.PROFILES
+    )
+
+
+def _launch_page(
+    request: Request,
+    project: str,
+    document: launch_form.Document,
+    form: launch_form.Form,
+    given: Mapping[str, str],
+    faults: Mapping[str, str],
+    status: int = HTTPStatus.OK,
+) -> Response:
+    code = HTTPStatus.BAD_REQUEST if faults and status == HTTPStatus.OK else status
+    values = {
+        "project": project,
+        "scenario": document,
+        "form": form,
+        "given": given,
+        "faults": faults,
+    }
+    return render(request, "launch.html", code, **values)
+
+
+# --- edit and upload ------------------------------------------------------------------------------
+
+
+@router.get("/scenarios/{project}/{name}/edit")
+def edit(
+    request: Request, project: str, name: str, user: Runner, context: RequestContext
+) -> Response:
+    """Show a scenario as text that can be changed."""
+    known = context.catalog.scenarios(access.project_of(context, user, project, "Scenario").name)
+    if name not in known:
+        raise not_found("Scenario")
+    text = json.dumps(known[name], indent=1, ensure_ascii=False)
+    return render(request, "edit.html", project=project, name=name, text=text, fault="")
+
+
+@router.post("/scenarios/{project}/{name}/edit")
+def save(
+    request: Request, project: str, name: str, user: Runner, context: RequestContext, filled: Filled
+) -> Response:
+    """Store a new version of a scenario or, under another name, a new one; or show what is wrong
+    with it.
+    """
+    text = filled.get("document", "")
+    try:
+        return _store(project, name, user, text, context)
+    except ApiError as error:
+        values = {
+            "project": project,
+            "name": name,
+            "text": text,
+            "fault": rendering.words_of(error),
+        }
+        return render(request, "edit.html", error.status, **values)
+
+
+async def file_of(request: Request, context: RequestContext) -> bytes:
+    """Read the file of a form, at most one byte more than a request of the API may have."""
+    async with request.form(max_files=1, max_fields=4) as form:
+        file = form.get("file")
+        return (
+            await file.read(context.settings.body_bytes + 1)
+            if isinstance(file, UploadFile)
+            else b""
+        )
+
+
+@router.get("/upload/{project}")
+def choose(request: Request, project: str, user: Runner, context: RequestContext) -> Response:
+    """Show the form that takes the file of a scenario."""
+    access.project_of(context, user, project, "Project")
+    return render(request, "upload.html", project=project, fault="")
+
+
+@router.post("/upload/{project}")
+def upload(
+    request: Request,
+    project: str,
+    user: Runner,
+    context: RequestContext,
+    data: Annotated[bytes, Depends(file_of)],
+) -> Response:
+    """Store the scenario of a file as a new one, or show what is wrong with it."""
+    most = context.settings.body_bytes
+    try:
+        if len(data) > most:
+            raise ApiError(HTTPStatus.BAD_REQUEST, f"it has more than {most} bytes")
+        return _store(project, "", user, data, context)
+    except ApiError as error:
+        fault = rendering.words_of(error)
+        return render(request, "upload.html", error.status, project=project, fault=fault)
+
+
+def _store(project: str, name: str, user: User, text: str | bytes, context: Context) -> Response:
+    """Store a scenario as a version of `name`, or as a new one, and show it. Raises ApiError."""
+    try:
+        document = strict_json.loads(text)
+        if not isinstance(document, dict):
+            raise ValueError("a scenario is an object")
+    except ValueError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"it is not JSON: {error}") from error
+    if name and document.get("name") == name:
+        api_scenarios.change(project, name, user, document, context)
+    else:
+        api_scenarios.create(project, user, document, context)
+    return see(f"/scenarios/{quote(project, safe='')}/{quote(str(document['name']), safe='')}")
