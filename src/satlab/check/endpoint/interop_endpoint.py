@@ -19,16 +19,16 @@ from pathlib import Path
 from socket import create_server
 from typing import Any, Literal
 
-from satlab.check import sandboxed
+from satlab.check import sandboxed_program
 from satlab.check.endpoint import interop_image
-from satlab.check.endpoint.command_line import compare
+from satlab.check.endpoint.command_pair import compare
 from satlab.check.endpoint.interop_image import Image
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, Environment, TransferRequest
 from satlab.check.samples import Sample, Status
-from satlab.check.sandboxed import NOT_SUPPORTED, ExitReport, NotStartedError
+from satlab.check.sandboxed_program import NOT_SUPPORTED, ExitReport, NotStartedError
 from satlab.check.suite import Case
-from satlab.check.trace import evidence
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace import interop_evidence
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.common import paths, scratch, topology
 from satlab.common.topology import Role, Topology
 from satlab.lab import netns, privileges
@@ -153,7 +153,7 @@ class InteropPair:
             "REQUESTS": urls,
             "CLIENT_PARAMS": "",
             "SERVER_PARAMS": "",
-            "SSLKEYLOGFILE": f"/{evidence.KEY_LOG}",
+            "SSLKEYLOGFILE": f"/{interop_evidence.KEY_LOG}",
             "QLOGDIR": "/logs/qlog/",
             "PROTOCOLS": "",
             "CRON": "",
@@ -206,7 +206,7 @@ class InteropPair:
             )
             try:
                 log = folder / f"compliance-{role}.log"
-                running = sandboxed.start(box, program.argv, log)
+                running = sandboxed_program.start(box, program.argv, log)
             except NotStartedError as error:
                 return f"the {role}: {error}"
             ended = running.poll(COMPLIANCE_S + 5) or running.stop()
@@ -248,10 +248,16 @@ class InteropPair:
         self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str
     ) -> tuple[Status, str]:
         """Judge a client by its exit (`ended`), its files and its packets."""
-        fault = ended or self._fault(request, number, wire) or evidence.fault(request.case, wire)
+        fault = (
+            ended
+            or self._fault(request, number, wire)
+            or interop_evidence.fault(request.case, wire)
+        )
         if fault or not request.case.key_update:
             return ("failed", fault) if fault else ("ok", "")
-        phases = evidence.key_phases(wire, [request.folder / side for side in (CLIENT, SERVER)])
+        phases = interop_evidence.key_phases(
+            wire, [request.folder / side for side in (CLIENT, SERVER)]
+        )
         if phases is None:
             return "unsupported", "key phases cannot be read: no key log that fits the packets"
         idle = [side for side, seen in phases.items() if 1 not in seen]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from satlab.check.samples import Sample, Status
-from satlab.check.sandboxed import ExitReport
+from satlab.check.sandboxed_program import ExitReport
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.common import paths, topology
 from satlab.common.topology import Topology
 from satlab.lab import sandbox

@@ -19,11 +19,11 @@ from satlab.check.endpoint.pair import (
     read_only,
 )
 from satlab.check.samples import Options, Sample, Status
-from satlab.check.sandboxed import ExitReport, read_json_lines
+from satlab.check.sandboxed_program import ExitReport, read_json_lines
 from satlab.check.suite import Case
 from satlab.check.trace import careful_resume
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.careful_resume import Resumed
-from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths
 
 STATE = "paths.json"

@@ -29,9 +29,9 @@ from satlab.check.endpoint.pair import (
     read_only,
 )
 from satlab.check.samples import Sample, Status
-from satlab.check.sandboxed import ExitReport
+from satlab.check.sandboxed_program import ExitReport
 from satlab.check.suite import Case
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.common import plain_files
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.plain_files import RefusedError
