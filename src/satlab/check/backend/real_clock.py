@@ -389,17 +389,9 @@ class _Connections:
                 )
             if mount.source.is_relative_to(self.request.pki.folder):
                 privileges.chown(mount.source, box.uid)
-        box = replace(
-            box,
-            place=place,
-            mounts=(*program.mounts, *box.mounts),
-            base=program.base,
-            capabilities=program.capabilities,
-            hosts=program.hosts or box.hosts,
-            directory=program.directory,
-            variables=program.environment,
+        return sandboxed_program.start(
+            program.in_sandbox(box, place), program.argv, self.folder / log
         )
-        return sandboxed_program.start(box, program.argv, self.folder / log)
 
 
 UNSUPPORTED = "the program does not support it (exit status 127)"

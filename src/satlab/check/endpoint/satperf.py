@@ -4,17 +4,17 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from satlab.check.endpoint.pair import (
     CLIENT,
     NAME,
     PORT,
     SERVER,
+    EndpointPair,
     EndpointProgram,
-    LabPair,
     TransferRequest,
     read_only,
 )
@@ -33,15 +33,13 @@ of a sample.
 
 
 @dataclass(frozen=True)
-class SatperfPair(LabPair):
+class SatperfPair(EndpointPair):
     """satperf with one of its QUIC libraries; `options` of client and server as on its command
     line.
     """
 
     library: str
-    options: tuple[Options, Options] = field(default_factory=lambda: ({}, {}))
-
-    protocol: Literal["udp"] = "udp"
+    options: tuple[Options, Options] = ({}, {})
 
     @property
     def name(self) -> str:

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from satlab.check.endpoint.pair import (
     CLIENT,
     PORT,
+    EndpointPair,
     EndpointProgram,
-    LabPair,
     TransferRequest,
     read_only,
 )
@@ -61,9 +61,9 @@ _TRANSFER = Path(__file__).with_name("tcp_transfer.py")
 
 
 @dataclass(frozen=True)
-class TcpPepPair(LabPair):
+class TcpPepPair(EndpointPair):
     preset: str | None = None
-    protocol: Literal["tcp"] = "tcp"
+    protocol = "tcp"
 
     @property
     def name(self) -> str:
