@@ -273,11 +273,11 @@ def bench_agree(
     Status 1: they differ; 4: not measurable.
     """
     from benches import clock_agreement
-    from satlab.check.endpoint import lockstep, selection
+    from satlab.check.endpoint import endpoint_options, lockstep
 
-    options = (selection.options(client or []), selection.options(server or []))
-    variables = selection.environment(client_env or (), server_env or ())
-    named = selection.External(
+    options = (endpoint_options.options(client or []), endpoint_options.options(server or []))
+    variables = endpoint_options.environment(client_env or (), server_env or ())
+    named = endpoint_options.External(
         client_cmd, server_cmd, allow_read or (), endpoint, stack=stack, environment=variables
     )
     clients, servers = ([one] if one else [] for one in (virtual_client, virtual_server))

@@ -10,7 +10,7 @@ from benches import clock_agreement
 from benches.clock_agreement import Compared
 from satlab.check import case_link, suite
 from satlab.check.case_link import CaseLink
-from satlab.check.endpoint import command_line, lockstep
+from satlab.check.endpoint import command_pair, lockstep
 from satlab.check.endpoint.pair import EndpointPair
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite
@@ -127,7 +127,7 @@ def test_samples_out_of_calibration_are_not_compared(monkeypatch: pytest.MonkeyP
 
 def test_programs_of_a_stack_are_compared_on_both_clocks() -> None:
     """What either side cannot run is left out; if nothing is left, each case says why."""
-    programs, pair = lockstep.parse("true", "true"), command_line.parse("cat {out}", "cat")
+    programs, pair = lockstep.parse("true", "true"), command_pair.parse("cat {out}", "cat")
     virtual, real = Compared(programs=programs, pair=pair).clocks()
     assert (virtual.stack, real.stack) == ("true", "cat to cat")
     etosat = suite.load(suite.file_of("etosat"))

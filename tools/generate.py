@@ -36,7 +36,7 @@ from satlab.campaign.plan import Plan
 from satlab.campaign.record import TaskRecord
 from satlab.check import suite
 from satlab.check.check_file import CheckFile
-from satlab.check.search.record import SearchRecord
+from satlab.check.search.search_file import SearchRecord
 from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.common.topology import Topology

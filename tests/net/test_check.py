@@ -19,15 +19,16 @@ import jsonschema
 import pytest
 
 from benches import clock_agreement
-from satlab.check import case_link, check_run, sandboxed
+from satlab.check import case_link, check_run, sandboxed_program
 from satlab.check.backend import real_clock
 from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
-from satlab.check.endpoint import command_line, interop_endpoint, lockstep
+from satlab.check.endpoint import command_pair, interop_endpoint, lockstep
 from satlab.check.endpoint.interop_image import Image
-from satlab.check.endpoint.oci import ImageConfig
+from satlab.check.endpoint.oci_image import ImageConfig
 from satlab.check.samples import Sample
 from satlab.check.trace import pcap
+from satlab.check.trace.captured_transfer import transfer_of
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -218,7 +219,7 @@ def test_a_broken_qlog_is_reported_and_times_are_kept(tmp_path: Path) -> None:
         "printf '[[[[' | tr '[' '\\036' > {qlog}/x.sqlog; echo '{}' >> {qlog}/x.sqlog; exec"
         f" {GOOD_SERVER}"
     )
-    found = sample(tmp_path, "small", "small", pair=command_line.parse(GOOD_CLIENT, server))
+    found = sample(tmp_path, "small", "small", pair=command_pair.parse(GOOD_CLIENT, server))
     times(found)
     assert [(one.kind, one.side) for one in found.warnings] == [
         ("broken", "server"),
@@ -269,7 +270,7 @@ def test_a_stack_of_others_is_compared_on_both_clocks(tmp_path: Path) -> None:
     words = f"{python} {folder}/transfer.py"
     compared = clock_agreement.Compared(
         programs=lockstep.parse(*(f"{python} {folder}/lockstep.py",) * 2, readable),
-        pair=command_line.parse(
+        pair=command_pair.parse(
             f"{words} client {{host}} {{port}} {{bytes}} {{ca}} {{name}}",
             f"{words} server {{host}} {{port}} {{bytes}} {{cert}} {{key}}",
             readable,
@@ -345,9 +346,9 @@ def starved_server(slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Move each gtlsserver (it runs when a client starts) to the slow group, and not its
     supervisor.
     """
-    usual = sandboxed.start
+    usual = sandboxed_program.start
 
-    def limited(box: Sandbox, argv: Sequence[str], log: Path) -> sandboxed.SandboxedProcess:
+    def limited(box: Sandbox, argv: Sequence[str], log: Path) -> sandboxed_program.SandboxedProcess:
         if log.name == "client-0.log":
             [server] = [
                 pid
@@ -357,7 +358,7 @@ def starved_server(slow_group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             (slow_group / "cgroup.procs").write_text(str(server))
         return usual(box, argv, log)
 
-    monkeypatch.setattr(sandboxed, "start", limited)
+    monkeypatch.setattr(sandboxed_program, "start", limited)
 
 
 @pytest.mark.usefixtures("_ngtcp2", "starved_server")
@@ -366,7 +367,7 @@ def test_a_server_without_cpu_is_named(control: str, tmp_path: Path) -> None:
     """Its qlog shows windows that are full whenever it runs: processor time and waits name the
     host, not its states.
     """
-    usual = command_line.ngtcp2()
+    usual = command_pair.ngtcp2()
     pair = dataclasses.replace(
         usual, server_words=(*usual.server_words[:1], f"--cc={control}", *usual.server_words[1:])
     )
@@ -392,8 +393,8 @@ def children(pid: int) -> list[int]:
     return own + [below for each in own for below in children(each)]
 
 
-def commands(client: str) -> command_line.CommandLinePair:
-    return command_line.parse(client, GOOD_SERVER)
+def commands(client: str) -> command_pair.CommandLinePair:
+    return command_pair.parse(client, GOOD_SERVER)
 
 
 def script(text: str) -> str:
@@ -435,7 +436,7 @@ def test_a_planted_fault_of_a_client_is_named(
 def test_a_planted_fault_of_a_server_is_named(
     server: str, status: str, words: str, tmp_path: Path
 ) -> None:
-    found = sample(tmp_path, "small", "brief", pair=command_line.parse(GOOD_CLIENT, server))
+    found = sample(tmp_path, "small", "brief", pair=command_pair.parse(GOOD_CLIENT, server))
     assert found.status == status and words in found.reason, found
 
 
@@ -468,9 +469,7 @@ def test_a_second_download_of_an_endpoint_finds_what_the_first_one_kept(tmp_path
     assert session.stat().st_size > 0
     first, second = sorted((tmp_path / "runs").glob("*/raw/again-1/client-*.pcap"))
     server = interop_endpoint.SERVER_ADDRESS
-    early = [
-        pcap.transfer_of(pcap.read(one), server, interop_endpoint.PORT) for one in (first, second)
-    ]
+    early = [transfer_of(pcap.read(one), server, interop_endpoint.PORT) for one in (first, second)]
     assert [one is not None and one.count("0-rtt", from_server=False) > 0 for one in early] == [
         False,
         True,

@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from satlab.check import sandboxed, verdict
+from satlab.check import sandboxed_program, verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.report import check_tables
 from satlab.check.samples import Sample
@@ -57,9 +57,9 @@ def at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[P
     exists.
     """
     (tmp_path / "suites" / "planted.yml").write_text(f"{HEAD}name: planted{PLANTED}")
-    usual, plants, threads = sandboxed.start, list[Plant](), list[Thread]()
+    usual, plants, threads = sandboxed_program.start, list[Plant](), list[Thread]()
 
-    def start(box: Sandbox, argv: Sequence[str], log: Path) -> sandboxed.SandboxedProcess:
+    def start(box: Sandbox, argv: Sequence[str], log: Path) -> sandboxed_program.SandboxedProcess:
         process = usual(box, argv, log)
         if log.name == "client-0.log":
             threads.extend(Thread(target=plant) for plant in plants)
@@ -67,7 +67,7 @@ def at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[P
                 thread.start()
         return process
 
-    monkeypatch.setattr(sandboxed, "start", start)
+    monkeypatch.setattr(sandboxed_program, "start", start)
     yield plants
     for thread in threads:
         thread.join()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from satlab.check import sandboxed
-from satlab.check.sandboxed import ExitReport, SandboxedProcess
+from satlab.check import sandboxed_program
+from satlab.check.sandboxed_program import ExitReport, SandboxedProcess
 from satlab.common import paths, scratch
 from satlab.common.processes import wait
 from satlab.lab import privileges, sandbox
@@ -57,7 +57,7 @@ def run(script: str, tmp_path: Path, limits: Limits = SMALL, place: Place = NOWH
     out = written(tmp_path, limits)
     box = Sandbox(mounts=(Mount(out, "/out", writable=True),), limits=limits, place=place)
     os.chown(out, box.uid, box.uid)
-    program = sandboxed.start(box, ["sh", "-c", script], tmp_path / "log")
+    program = sandboxed_program.start(box, ["sh", "-c", script], tmp_path / "log")
     try:
         ended = program.poll(20)
         assert ended is not None, "the program exceeded its limits and was not ended"
@@ -90,7 +90,7 @@ def test_a_sandbox_that_does_not_start_has_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "SATBOX", shutil.which("cat"))
-    program = sandboxed.start(Sandbox(limits=SMALL), ["true"], tmp_path / "log")
+    program = sandboxed_program.start(Sandbox(limits=SMALL), ["true"], tmp_path / "log")
     ended = program.poll(20)
     assert ended is not None
     assert re.match(r"its sandbox did not start: .*cat: true: No such file", ended.reason), (
@@ -103,7 +103,7 @@ def held(tmp_path: Path, uid: int) -> SandboxedProcess:
     out = written(tmp_path, SMALL)
     os.chown(out, uid, uid)
     box = Sandbox(uid=uid, mounts=(Mount(out, "/out", writable=True),), limits=SMALL, held=True)
-    return sandboxed.start(box, ["sh", "-c", "cat > /out/begun"], tmp_path / "log")
+    return sandboxed_program.start(box, ["sh", "-c", "cat > /out/begun"], tmp_path / "log")
 
 
 def test_p387_a_held_program_starts_when_it_is_released(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_t11_a_writable_folder_without_a_size_is_refused(tmp_path: Path) -> None
     scratch.sized(tmp_path / "large", 2 * SMALL.disk_bytes, SMALL.files)
     for name in ("plain", "large"):
         box = Sandbox(mounts=(Mount(tmp_path / name, "/out", writable=True),), limits=SMALL)
-        ended = sandboxed.start(box, ["true"], tmp_path / "log").poll(20)
+        ended = sandboxed_program.start(box, ["true"], tmp_path / "log").poll(20)
         assert ended is not None and "more than the limits" in ended.reason, ended
 
 
@@ -240,7 +240,7 @@ def test_status_cpu_time_and_memory_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_stopped_program_can_end_by_itself(tmp_path: Path) -> None:
-    program = sandboxed.start(
+    program = sandboxed_program.start(
         Sandbox(),
         ["sh", "-c", "trap 'echo bye; exit 3' TERM; while :; do sleep 0.1; done"],
         tmp_path / "log",
@@ -267,7 +267,7 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
         "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x >"
         " /bin/x"
     )
-    running = sandboxed.start(
+    running = sandboxed_program.start(
         Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log"
     )
     ended = running.poll(20) or running.stop()
@@ -287,7 +287,9 @@ def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "real" / "file").write_text("text\n")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     box = Sandbox(mounts=(Mount.ours(tmp_path / "link"),))
-    running = sandboxed.start(box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log")
+    running = sandboxed_program.start(
+        box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log"
+    )
     ended = running.poll(20) or running.stop()
     assert (ended.status, ended.output_tail) == (0, "text")
 
@@ -330,6 +332,6 @@ def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_ru
 def test_p271_what_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.root").mkdir()
     (tmp_path / "a.report").write_text('{"status": 7, "why": "of the killed one"}')
-    ended = sandboxed.start(Sandbox(), ["true"], tmp_path / "a.log").poll(30)
+    ended = sandboxed_program.start(Sandbox(), ["true"], tmp_path / "a.log").poll(30)
     assert ended is not None and (ended.status, ended.reason) == (0, "")
     assert [file.name for file in tmp_path.iterdir()] == ["a.log"]

@@ -13,7 +13,7 @@ from satlab.check.check_run import CheckRequest
 from satlab.check.endpoint import lockstep
 from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.search import search_run
-from satlab.check.search.judge import Limits
+from satlab.check.search.faults import Limits
 from satlab.check.search.search_run import SearchRequest
 from satlab.common import paths
 from satlab.common.console import ProgressLog

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from satlab.check import sandboxed
+from satlab.check import sandboxed_program
 from satlab.common import netns_names, paths, scratch, topology
 from satlab.common.errors import HostError
 from satlab.lab import job_host, netns, privileges, sandbox
@@ -105,7 +105,7 @@ class Attacker:
             variables=variables,
         )
         privileges.chown(out, box.uid)
-        running = sandboxed.start(box, [sys.executable, "-c", program, *words], log)
+        running = sandboxed_program.start(box, [sys.executable, "-c", program, *words], log)
         ended = running.poll(60) or running.stop()
         return Outcome(log.read_text(), ended.reason, out)
 
@@ -195,7 +195,7 @@ def test_t23_nothing_is_put_on_an_interface_of_the_host(attacker: Attacker, host
 def test_t23_without_user_namespaces_what_needs_a_capability_is_refused(attacker: Attacker) -> None:
     there = replace(attacker, place=Place(attacker.place.network))
     if attacker.is_admin and attacker.kind == "program":
-        with pytest.raises(sandboxed.NotStartedError, match="allows no user namespace"):
+        with pytest.raises(sandboxed_program.NotStartedError, match="allows no user namespace"):
             there.run("print(1)")
         return
     outcome = there.run("print(1)")

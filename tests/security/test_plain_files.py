@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from satlab.check import sandboxed
-from satlab.check.endpoint import command_line
-from satlab.check.trace import evidence, qlog, quic_handshake
+from satlab.check import sandboxed_program
+from satlab.check.endpoint import command_pair
+from satlab.check.trace import interop_evidence, qlog, quic_handshake
 from satlab.check.trace.qlog import QlogError
 from satlab.common import plain_files
 from satlab.common.plain_files import RefusedError
@@ -52,7 +52,7 @@ def read_keys(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     seen: list[str] = []
     monkeypatch.setattr(quic_handshake, "key_phases", lambda _, text: seen.append(text))
     wire: Any = SimpleNamespace(heads=[])
-    evidence.key_phases(wire, [theirs])
+    interop_evidence.key_phases(wire, [theirs])
     return "".join(seen)
 
 
@@ -69,19 +69,19 @@ def read_pep(theirs: Path, _: pytest.MonkeyPatch) -> str:
 
 
 def read_lines(theirs: Path, _: pytest.MonkeyPatch) -> str:
-    return json.dumps(sandboxed.read_json_lines(theirs / "lines.jsonl")).strip("[]")
+    return json.dumps(sandboxed_program.read_json_lines(theirs / "lines.jsonl")).strip("[]")
 
 
 def read_kept(theirs: Path, _: pytest.MonkeyPatch) -> str:
     kept = theirs.parent / "kept"
-    sandboxed.keep(theirs, kept)
+    sandboxed_program.keep(theirs, kept)
     return "".join(file.read_text() for file in kept.rglob("*") if file.is_file())
 
 
 def read_download(theirs: Path, _: pytest.MonkeyPatch) -> str:
     served = theirs.parent / "file"
     served.write_text(OF_ROOT)
-    return "" if command_line.compare(theirs / "out", [served]) else "read"
+    return "" if command_pair.compare(theirs / "out", [served]) else "read"
 
 
 def read_report(theirs: Path, _: pytest.MonkeyPatch) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from satlab.check import sandboxed
-from satlab.check.endpoint import command_line, interop_image, lockstep
+from satlab.check import sandboxed_program
+from satlab.check.endpoint import command_pair, interop_image, lockstep
 from satlab.common.errors import ConfigError
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
@@ -38,7 +38,9 @@ def endpoint(tmp_path: Path) -> Path:
 
 def refused(box: Sandbox, tmp_path: Path) -> str:
     """Return why a sandbox is not built, and check that nothing of root is in its log."""
-    running = sandboxed.start(box, ["sh", "-c", "cat /shown /shown/*; ls /"], tmp_path / "log")
+    running = sandboxed_program.start(
+        box, ["sh", "-c", "cat /shown /shown/*; ls /"], tmp_path / "log"
+    )
     ended = running.poll(20) or running.stop()
     assert "of root" not in (tmp_path / "log").read_text()
     return ended.stop_reason
@@ -117,16 +119,16 @@ def test_t60_a_program_behind_a_link_shows_no_folder_of_another(
     (closed / "program").chmod(0o755)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "program").symlink_to(closed / "program")
-    found = command_line.parse(str(tmp_path / "theirs" / "program"), "cat")
+    found = command_pair.parse(str(tmp_path / "theirs" / "program"), "cat")
     assert found.allow_read == (tmp_path / "theirs",)
     (tmp_path / "link").symlink_to(closed)
-    for parse in (command_line.parse, lockstep.parse):
+    for parse in (command_pair.parse, lockstep.parse):
         with pytest.raises(ConfigError) as refusal:
             parse(str(tmp_path / "link" / "program"), "cat", [tmp_path / "link"])
         assert len(refusal.value.faults) == 2 and "symbolic link" in str(refusal.value.faults[0])
 
 
 def test_t60_a_program_directly_below_a_folder_of_the_root_shows_itself_alone() -> None:
-    assert command_line.programs_folder(Path("/home/program")) == Path("/home/program")
-    assert command_line.programs_folder(Path("/program")) == Path("/program")
-    assert command_line.programs_folder(Path("/home/user/program")) == Path("/home/user")
+    assert command_pair.programs_folder(Path("/home/program")) == Path("/home/program")
+    assert command_pair.programs_folder(Path("/program")) == Path("/program")
+    assert command_pair.programs_folder(Path("/home/user/program")) == Path("/home/user")

@@ -23,7 +23,7 @@ import pytest
 from satlab.check import check_file, check_run
 from satlab.check.check_file import Case, CheckFile, Verdict
 from satlab.check.check_result import CheckResult
-from satlab.check.report import check_page, check_tables, exports, matrix_page
+from satlab.check.report import check_page, check_tables, junit, matrix_page
 from satlab.check.samples import Sample, UnusedSource
 from satlab.cli import base
 from satlab.common import console, escape, paths
@@ -179,7 +179,7 @@ def test_t63_nothing_breaks_out_of_the_reports_of_a_check(
     is_inert_on_a_terminal(capsys.readouterr().out)
     markdown = check_tables.markdown(hostile)
     is_inert_on_github(markdown)
-    xml = exports.junit(hostile)
+    xml = junit.junit(hostile)
     ElementTree.fromstring(xml.encode())  # noqa: S314 - our own text
     assert not CONTROLS.search(xml) and len(markdown) < 12 * LONG and len(xml) < 12 * LONG
     is_inert_in_html(check_page.write(hostile).read_text())

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from satlab.check import sandboxed
-from satlab.check.endpoint import selection
+from satlab.check import sandboxed_program
+from satlab.check.endpoint import endpoint_options
 from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError
@@ -30,7 +30,7 @@ def hostile(folder: Path) -> dict[str, str]:
 
 def test_t59_variables_of_a_program_do_not_reach_the_loader_of_satbox(tmp_path: Path) -> None:
     box = Sandbox(variables={**hostile(tmp_path), "OWN": "of the program"}, limits=SMALL)
-    running = sandboxed.start(box, ["sh", "-c", "env; pwd"], tmp_path / "log")
+    running = sandboxed_program.start(box, ["sh", "-c", "env; pwd"], tmp_path / "log")
     ended = running.poll(20) or running.stop()
     lines = (tmp_path / "log").read_text(errors="replace").splitlines()
     assert ended.reason == "" and {"OWN=of the program", "LD_DEBUG=libs", sandbox.HOME} <= set(
@@ -43,7 +43,7 @@ def test_t59_a_program_has_no_variable_that_it_was_not_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "of root")
-    running = sandboxed.start(
+    running = sandboxed_program.start(
         Sandbox(variables={"A": "1"}, limits=SMALL), ["env"], tmp_path / "log"
     )
     ended = running.poll(20) or running.stop()
@@ -95,7 +95,7 @@ def test_t59_satbox_refuses_variables_that_it_does_not_expect(words: list[str]) 
 def test_t59_variables_are_bounded() -> None:
     for texts in ([f"A{number}=" for number in range(901)], [f"A={'x' * (121 << 10)}"]):
         with pytest.raises(ConfigError) as refused:
-            selection.environment(texts, [])
+            endpoint_options.environment(texts, [])
         assert "more than 900 variables" in refused.value.faults[0].reason
 
 

@@ -18,12 +18,12 @@ from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
 from satlab.check.check_file import CheckFile
 from satlab.check.check_result import CheckResult, SampleInput
-from satlab.check.endpoint import selection
+from satlab.check.endpoint import endpoint_options
+from satlab.check.endpoint.endpoint_options import External
 from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.endpoint.pair import EndpointPair, Environment
-from satlab.check.endpoint.selection import External
 from satlab.check.samples import Backend, Options, Sample
-from satlab.check.sampling import Sampling, longest_first
+from satlab.check.sampling_order import Sampling, longest_first
 from satlab.check.suite import Case, Suite
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
@@ -80,7 +80,7 @@ class CheckRequest:
                 self.client, self.server, max(1, self.jobs), programs=self.programs, stop=self.stop
             )
         return RealClock(
-            self.pair or selection.built_in(self.stack, self.client, self.server), self.stop
+            self.pair or endpoint_options.built_in(self.stack, self.client, self.server), self.stop
         )
 
 

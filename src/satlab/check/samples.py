@@ -26,7 +26,7 @@ class Sample:
 
     - `times_s`: from the client's first packet to each mark of the suite; None for a mark that was
       not reached.
-    - `floors_s`: the shortest possible time to each mark (physics.py).
+    - `floors_s`: the shortest possible time to each mark (time_floors.py).
     - `last_packet_s`: the server's last packet at the client's interface. Packets after the payload
     are not part of `times_s`; the difference is shown.
     - `calibration`: checks of link and host that were out of tolerance; empty if none was.
@@ -39,7 +39,7 @@ class Sample:
     - `client_cpu_s`, `server_cpu_s`: user and system time of all its processes.
     - `client_peak_bytes`, `server_peak_bytes`: largest resident memory that was sampled.
     - `client_wait_s`, `server_wait_s`: time in which the program was runnable but had no core.
-    - `ledgers`: the packet accounts of each direction, forward and return (trace/ledger.py).
+    - `ledgers`: the packet accounts of each direction, forward and return (trace/packet_ledger.py).
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
     - `careful_resume`: what Careful Resume did at the sender (trace/careful_resume.py).
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.

@@ -17,14 +17,14 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from satlab.check import case_link, check_file, check_result, check_run, physics
+from satlab.check import case_link, check_file, check_result, check_run, time_floors
 from satlab.check.backend import virtual_clock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
 from satlab.check.conftest import one, small
-from satlab.check.endpoint import lockstep, selection
-from satlab.check.report import check_page, check_tables, exports, interop_result
+from satlab.check.endpoint import endpoint_options, lockstep
+from satlab.check.report import check_page, check_tables, interop_result, junit
 from satlab.check.samples import Sample, UnusedSource, within_limit
 from satlab.check.suite import Case, Suite
 from satlab.cli import app
@@ -55,10 +55,10 @@ OUTCOME: dict[str, Any] = {
 
 
 def test_variables_of_programs_are_parsed_and_every_fault_is_named() -> None:
-    found = selection.environment(["A=b=c", "CLIENT_PARAMS="], [])
+    found = endpoint_options.environment(["A=b=c", "CLIENT_PARAMS="], [])
     assert found == {"client": {"A": "b=c", "CLIENT_PARAMS": ""}}
     with pytest.raises(ConfigError) as caught:
-        selection.environment(["A"], ["1=2", "B=1"])
+        endpoint_options.environment(["A"], ["1=2", "B=1"])
     assert [fault.place for fault in caught.value.faults] == ["A", "1=2"]
 
 
@@ -71,7 +71,7 @@ def test_variables_of_programs_are_parsed_and_every_fault_is_named() -> None:
 )
 def test_programs_that_do_not_fit_together_are_refused(named: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        selection.External(**named).opened()
+        endpoint_options.External(**named).opened()
 
 
 def test_a_sample_is_the_last_transfer() -> None:
@@ -117,12 +117,14 @@ def test_a_sample_faster_than_its_link_has_failed(
     plan = small({"targets_s": [None, None]} | case_changes, marks_mb=[0.1, 10])
     link = case_link.build(plan, plan.cases[0], tmp_path)
     sample = replace(Sample("a", 1, "ok", "", (1.5, 9.5), 660.0, 1310.0), **changes)
-    found = physics.possible(sample, plan.cases[0], (100_000, 10_000_000), link)
+    found = time_floors.possible(sample, plan.cases[0], (100_000, 10_000_000), link)
     assert words in found.reason and (found.times_s == sample.times_s) is not bool(words)
     if words:
         assert (found.status, found.times_s) == ("failed", (None, None))
         if "handshake" in words:
-            through_proxies = physics.possible(sample, plan.cases[0], (), link, has_proxies=True)
+            through_proxies = time_floors.possible(
+                sample, plan.cases[0], (), link, has_proxies=True
+            )
             assert (through_proxies.status, through_proxies.times_s) == ("ok", sample.times_s)
 
 
@@ -132,7 +134,7 @@ def test_the_floors_that_are_shown_are_those_that_are_judged(tmp_path: Path) -> 
     link = case_link.build(plan, plan.cases[0], tmp_path)
     for has_proxies, trips in ((False, 2), (True, 1)):
         at = one("a", 0.0)
-        least = physics.possible(
+        least = time_floors.possible(
             at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies
         ).floors_s[0]
         assert least == pytest.approx(
@@ -140,17 +142,19 @@ def test_the_floors_that_are_shown_are_those_that_are_judged(tmp_path: Path) -> 
         )
         for time_s, status in ((least, "ok"), (least * 0.99, "failed")):
             at = one("a", time_s)
-            found = physics.possible(at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies)
+            found = time_floors.possible(
+                at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies
+            )
             assert (found.status, found.floors_s) == (status, (least,))
 
 
 def test_options_are_pairs() -> None:
-    assert selection.options(["initial-window=32", "congestion-control=reno"]) == {
+    assert endpoint_options.options(["initial-window=32", "congestion-control=reno"]) == {
         "initial_window": 32,
         "congestion_control": "reno",
     }
     with pytest.raises(ConfigError):
-        selection.options(["initial-window"])
+        endpoint_options.options(["initial-window"])
 
 
 TINY = """
@@ -199,7 +203,7 @@ def test_a_check_from_suite_to_verdicts(
     for outcome in outcomes:
         jsonschema.validate(json.loads(outcome.read_text()), outcome_schema)
     document = json.loads((found.folder / "check.json").read_text())
-    xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
+    xml = ElementTree.fromstring(junit.junit(found))  # noqa: S314 - our own text
     assert (xml.get("tests"), xml.get("failures"), xml.get("skipped")) == ("6", "1", "3")
     [missed] = [one.get("message", "") for one in xml.iter("failure")]
     assert missed.endswith("target 0.5 s, floor 1.38 s")
@@ -246,7 +250,7 @@ def test_symptoms_and_warnings_are_in_every_report(
         and "reference s" not in text
     )
     assert text.count("| unknown |") and "| qlog of the server, stack |" in text
-    xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
+    xml = ElementTree.fromstring(junit.junit(found))  # noqa: S314 - our own text
     assert "qlog of the server not used (broken): <script>line 3" in (
         xml.findtext("system-err") or ""
     )
@@ -319,7 +323,7 @@ def test_a_build_is_compared_with_an_earlier_one(
         in check_tables.markdown(slow).partition("what grew since the baseline")[2]
     )
     assert "What grew since the baseline" in check_page.write(slow).read_text()
-    assert "; flow control +" in exports.junit(slow)
+    assert "; flow control +" in junit.junit(slow)
     assert sum((slow.comparisons[1].grown_s or {}).values()) == pytest.approx(
         mean_s(slow) - mean_s(first)
     )
@@ -361,7 +365,7 @@ def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(
         if line.endswith("| not measurable |")
     ]
     assert len(table) == 2
-    xml = ElementTree.fromstring(exports.junit(found))  # noqa: S314 - our own text
+    xml = ElementTree.fromstring(junit.junit(found))  # noqa: S314 - our own text
     assert (xml.get("failures"), xml.get("skipped")) == ("0", "2")
     check_file.read(found.folder / "check.json")
 
@@ -477,16 +481,20 @@ def test_samples_out_of_calibration_are_repeated_as_requested(
 
 
 def test_each_client_runs_with_each_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = selection.External()
-    pairs = selection.each_pair(named, [Path("a"), Path("b")], [Path("c"), Path("d")])
+    named = endpoint_options.External()
+    pairs = endpoint_options.each_pair(named, [Path("a"), Path("b")], [Path("c"), Path("d")])
     assert [(str(one.client_endpoint), str(one.server_endpoint)) for one in pairs] == [
         ("a", "c"),
         ("a", "d"),
         ("b", "c"),
         ("b", "d"),
     ]
-    assert selection.each_pair(named, (), ()) == [] and lockstep.each_pair((), (), (), {}) == []
-    assert len(selection.each_pair(selection.External("client", "server"), (), ())) == 1
+    assert (
+        endpoint_options.each_pair(named, (), ()) == [] and lockstep.each_pair((), (), (), {}) == []
+    )
+    assert (
+        len(endpoint_options.each_pair(endpoint_options.External("client", "server"), (), ())) == 1
+    )
     programs = lockstep.each_pair(["cat", "true"], ["cat"], (), {})
     assert [one.name for one in programs] == ["cat", "true to cat"]
     taken: list[CheckRequest] = []

@@ -11,7 +11,7 @@ from typing import Any, cast
 import jsonschema
 import pytest
 
-from satlab.check import case_link, physics, suite
+from satlab.check import case_link, suite, time_floors
 from satlab.check.backend import virtual_clock
 from satlab.check.case_link import CaseLink, _sets
 from satlab.check.samples import Sample
@@ -80,7 +80,7 @@ def test_a_target_of_our_own_is_not_below_its_floor(tmp_path: Path) -> None:
     for one in SECOND.cases:
         link = case_link.build(SECOND, one, tmp_path)
         marks = [round(mark * suite.MB) for mark in SECOND.marks_mb]
-        floors = physics.possible(
+        floors = time_floors.possible(
             Sample(one.id, 1, "failed", "", (None,)), one, marks, link
         ).floors_s
         judged = [
@@ -139,7 +139,9 @@ def test_changes_become_those_of_the_satellite_segment() -> None:
 def test_the_floor_is_round_trips_and_bytes(
     fields: dict[str, Any], size: int, expected_s: float
 ) -> None:
-    found = physics.possible(Sample("a", 1, "failed", "", (None,)), case(**fields), [size], LINK)
+    found = time_floors.possible(
+        Sample("a", 1, "failed", "", (None,)), case(**fields), [size], LINK
+    )
     assert found.floors_s == pytest.approx((expected_s,))
 
 

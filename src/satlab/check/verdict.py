@@ -20,7 +20,7 @@ import math
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
@@ -78,13 +78,9 @@ class TargetVerdict:
     @property
     def is_open(self) -> bool:
         """Whether more samples could change the result."""
-        target = self.target_s
-        is_judged = self.result in ("pass", "fail") and target is not None and not self.died
-        return (
-            is_judged
-            and target is not None
-            and self.interval_s.low <= target < self.interval_s.high
-        )
+        if self.result not in ("pass", "fail") or self.target_s is None or self.died:
+            return False
+        return self.interval_s.low <= self.target_s < self.interval_s.high
 
 
 def against_targets(suite: Suite, cases: Sequence[Case], samples: Samples) -> list[TargetVerdict]:
@@ -113,38 +109,36 @@ def met(found: Iterable[tuple[float | None, float | None, str]]) -> tuple[int, i
 
 
 def _against_target(
-    case: Case, mark: float | None, target: float | None, index: int, samples: Sequence[Sample]
+    case: Case, mark_mb: float | None, target: float | None, mark: int, samples: Sequence[Sample]
 ) -> TargetVerdict:
-    counted = counted_of(samples, is_test=mark is None)
-    times = sorted_times(counted, index)
+    is_test = mark_mb is None
+    counted = counted_of(samples, is_test=is_test)
+    times = sorted_times(counted, mark)
     spread = interval(times, median)
-    died = tuple(sorted({one.reason for one in counted if one.status in ("failed", "unsupported")}))
-    result = _result(target, is_met=not died and target is not None and spread.high <= target)
-    if counted and all(one.status == "failed" for one in counted):
-        result = "fail"  # also without a target: an empty baseline would accept any result
+    died = {one.reason for one in counted if one.status in ("failed", "unsupported")}
+    result: Result
     if any(one.status == "unsupported" for one in counted):
         result = "unsupported"
-    elif not is_measurable(samples, is_test=mark is None):
+    elif not is_measurable(samples, is_test=is_test):
         result = "not measurable"
-    shown_target = None if mark is None else target
+    elif counted and all(one.status == "failed" for one in counted):
+        result = "fail"  # also without a target: an empty baseline would accept any result
+    elif target is None:
+        result = "to be determined"
+    else:
+        result = "pass" if not died and spread.high <= target else "fail"
     return TargetVerdict(
-        case.id,
-        mark,
-        shown_target,
-        median(times),
-        spread,
-        len(times),
-        times.count(math.inf),
-        died,
-        result,
-        _off(samples),
+        case=case.id,
+        mark_mb=mark_mb,
+        target_s=None if is_test else target,
+        median_s=median(times),
+        interval_s=spread,
+        n=len(times),
+        censored=times.count(math.inf),
+        died=tuple(sorted(died)),
+        result=result,
+        off=_off(samples),
     )
-
-
-def _result(target: float | None, *, is_met: bool) -> Result:
-    if target is None:
-        return "to be determined"
-    return "pass" if is_met else "fail"
 
 
 def spoilt_by(sample: Sample, *, is_test: bool = False) -> str:
@@ -226,80 +220,49 @@ class BaselineComparison:
         return self.median_s / self.baseline_s
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The counted times of a case at one mark: of this check and of the baseline."""
-
-    case: str
-    mark_mb: float
-    now: list[float]
-    before: list[float]
-    off: int
-    off_baseline: int
-    is_measurable: bool
-    grown_s: Mapping[str, float] | None
-
-    def comparison(
-        self, result: ComparisonResult, p: float | None = None, detectable: float | None = None
-    ) -> BaselineComparison:
-        return BaselineComparison(
-            self.case,
-            self.mark_mb,
-            median(self.now),
-            median(self.before),
-            p,
-            len(self.now),
-            len(self.before),
-            detectable,
-            result,
-            self.off,
-            self.off_baseline,
-            self.grown_s,
-        )
-
-
 def against_baseline(
     marks_mb: Sequence[float], samples: Samples, baseline: Samples, tolerance: float
 ) -> list[BaselineComparison]:
     """Compare the cases that both checks have; `tolerance` is the tolerated relative slowdown. The
-    probability of a false alarm is divided among the measurable pairs only.
+    probability of a false alarm is divided among the measurable comparisons only.
     """
     source = random.Random(SEED)  # noqa: S311 - statistics, not a secret
-    pairs = [
-        _pair(case, mark, index, samples[case], baseline[case])
-        for case in samples
-        if case in baseline
-        for index, mark in enumerate(marks_mb)
-    ]
-    measurable = [pair for pair in pairs if pair.is_measurable]
-    p_values = [p_slower(pair.now, pair.before, source) for pair in measurable]
-    significant = [adjusted <= ALPHA for adjusted in holm(p_values)]
-    judged = {}
-    for pair, p, is_significant in zip(measurable, p_values, significant, strict=True):
-        is_slower = is_significant and median(pair.now) > median(pair.before) * (1 + tolerance)
-        smallest = detectable(pair.before, len(pair.now), tolerance, len(measurable), source)
-        result: ComparisonResult = (
-            "slower" if is_slower else "undecided" if smallest is None else "no slower"
-        )
-        judged[pair.case, pair.mark_mb] = pair.comparison(result, p, smallest)
-    return [
-        judged.get((pair.case, pair.mark_mb)) or pair.comparison("not measurable") for pair in pairs
-    ]
-
-
-def _pair(
-    case: str, mark: float, index: int, now: Sequence[Sample], before: Sequence[Sample]
-) -> _Pair:
-    return _Pair(
-        case,
-        mark,
-        sorted_times(counted_of(now), index),
-        sorted_times(counted_of(before), index),
-        _off(now),
-        _off(before),
-        is_measurable(now) and is_measurable(before),
-        grown_s(now, before),
-    )
+    compared: dict[tuple[str, int], BaselineComparison] = {}
+    times: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
+    for case in samples:
+        if case not in baseline:
+            continue
+        sides = samples[case], baseline[case]
+        for mark, mark_mb in enumerate(marks_mb):
+            now, before = (sorted_times(counted_of(side), mark) for side in sides)
+            compared[case, mark] = BaselineComparison(
+                case=case,
+                mark_mb=mark_mb,
+                median_s=median(now),
+                baseline_s=median(before),
+                p=None,
+                n=len(now),
+                n_baseline=len(before),
+                detectable=None,
+                result="not measurable",
+                off=_off(samples[case]),
+                off_baseline=_off(baseline[case]),
+                grown_s=grown_s(*sides),
+            )
+            if all(is_measurable(side) for side in sides):
+                times[case, mark] = now, before
+    p_values = [p_slower(now, before, source) for now, before in times.values()]
+    for key, p, adjusted in zip(times, p_values, holm(p_values), strict=True):
+        now, before = times[key]
+        is_slower = adjusted <= ALPHA and median(now) > median(before) * (1 + tolerance)
+        smallest = detectable(before, len(now), tolerance, len(times), source)
+        result: ComparisonResult = "no slower"
+        if is_slower:
+            result = "slower"
+        elif smallest is None:
+            result = "undecided"
+        compared[key] = replace(compared[key], result=result, p=p, detectable=smallest)
+    return list(compared.values())
 
 
 def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float] | None:
@@ -368,10 +331,8 @@ def _has_power(
     source: random.Random,
 ) -> bool:
     critical = NormalDist().inv_cdf(1 - ALPHA / comparisons)
-    return (
-        sum(_is_detected(before, sizes, factor, critical, source) for _ in range(100))
-        >= POWER * 100
-    )
+    detected = sum(_is_detected(before, sizes, factor, critical, source) for _ in range(100))
+    return detected >= POWER * 100
 
 
 def _is_detected(
@@ -385,12 +346,8 @@ def _is_detected(
     n, m = sizes
     drawn_before = sorted(source.choices(before, k=m))
     drawn_now = [time * factor for time in source.choices(before, k=n)]
-    # A tie is half a win.
-    wins = (
-        sum(
-            bisect_left(drawn_before, time) + bisect_right(drawn_before, time) for time in drawn_now
-        )
-        / 2
-    )
+    lower = sum(bisect_left(drawn_before, time) for time in drawn_now)
+    lower_or_equal = sum(bisect_right(drawn_before, time) for time in drawn_now)
+    wins = (lower + lower_or_equal) / 2  # a tie is half a win
     deviation = math.sqrt(n * m * (n + m + 1) / 12)
     return (wins - n * m / 2) / deviation > critical

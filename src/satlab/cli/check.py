@@ -20,8 +20,8 @@ from satlab.common.processes import stop_on_signal
 if TYPE_CHECKING:
     from satlab.check.check_result import CheckResult
     from satlab.check.check_run import CheckRequest
+    from satlab.check.endpoint.endpoint_options import External
     from satlab.check.endpoint.lockstep import LockstepPair
-    from satlab.check.endpoint.selection import External
 
 PLACEHOLDERS = (
     "{host} {port} {name} {bytes} {path} {url} {www} {cert} {key} {ca} {out} {state} {qlog}"
@@ -279,14 +279,14 @@ def check_suite(
     Status 1: missed or slower.
     """
     from satlab.check import check_result, check_run
-    from satlab.check.endpoint import lockstep, selection
-    from satlab.check.endpoint.selection import External
+    from satlab.check.endpoint import endpoint_options, lockstep
+    from satlab.check.endpoint.endpoint_options import External
     from satlab.run.quiet_host import Patience
 
-    variables = selection.environment(client_env or (), server_env or ())
+    variables = endpoint_options.environment(client_env or (), server_env or ())
     named = External(client_cmd, server_cmd, allow_read or (), endpoint, environment=variables)
     pairs: list[External | lockstep.LockstepPair] = [
-        *selection.each_pair(named, client_endpoint or (), server_endpoint or ()),
+        *endpoint_options.each_pair(named, client_endpoint or (), server_endpoint or ()),
         *lockstep.each_pair(
             virtual_client or (), virtual_server or (), allow_read or (), variables
         ),
@@ -314,8 +314,8 @@ def check_suite(
         cases or (),
         runs,
         seed,
-        selection.options(client or []),
-        selection.options(server or []),
+        endpoint_options.options(client or []),
+        endpoint_options.options(server or []),
         baseline,
         compare_with or (),
         resume,
@@ -397,7 +397,7 @@ def _search(
     """Search, and print what was found."""
     from satlab.check.endpoint.lockstep import LockstepPair
     from satlab.check.search import search_run
-    from satlab.check.search.judge import Limits
+    from satlab.check.search.faults import Limits
 
     files = (outputs.junit, outputs.markdown, outputs.result)
     comparison = (request.runs, request.baseline, *request.compare_with)
@@ -427,7 +427,7 @@ def _search(
 
 
 def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> None:
-    from satlab.check.report import check_page, check_tables, exports, interop_result, matrix_page
+    from satlab.check.report import check_page, check_tables, interop_result, junit, matrix_page
 
     for check in checks:
         check_page.write(check)
@@ -436,7 +436,7 @@ def _report(checks: "Sequence[CheckResult]", outputs: Outputs, out: Path) -> Non
         else:
             check_tables.show(check)
         if outputs.junit is not None:
-            outputs.junit.write_text(exports.junit(check))
+            outputs.junit.write_text(junit.junit(check))
         if outputs.markdown is not None:
             outputs.markdown.write_text(check_tables.markdown(check))
     if outputs.result is not None:

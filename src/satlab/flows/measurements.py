@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Any
 
-from satlab.check.sandboxed import ExitReport, read_json_lines
+from satlab.check.sandboxed_program import ExitReport, read_json_lines
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
 from satlab.common import install

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from satlab.check import sandboxed
+from satlab.check import sandboxed_program
 from satlab.common import topology
 from satlab.common.errors import HostError
 from satlab.flows.routing import COMMAND_S, ip
@@ -84,8 +84,8 @@ def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
         place=place, name="route", limits=Limits(seconds=COMMAND_S), capabilities=("net_admin",)
     )
     try:
-        process = sandboxed.start(box, ("ip", *words), log)
-    except sandboxed.NotStartedError as error:
+        process = sandboxed_program.start(box, ("ip", *words), log)
+    except sandboxed_program.NotStartedError as error:
         raise HostError(f"ip {' '.join(words)}: {error}") from error
     report = process.poll(COMMAND_S) or process.stop()
     if report.reason:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check.endpoint import command_line
+from satlab.check.endpoint import command_pair
 from satlab.check.endpoint.pair import NAME, SERVER, EndpointProgram, read_only
 from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
@@ -95,7 +95,7 @@ def check(request: Mapping[str, Any]) -> None:
     flows = request["flows"]
     stacks = {flow["stack"] for flow in flows}
     if "ngtcp2" in stacks:
-        command_line.ngtcp2()
+        command_pair.ngtcp2()
     if "picoquic" in stacks and not paths.PICOQUIC.exists():
         raise HostError(f"{paths.PICOQUIC} is missing", "build it: ./satlab --install picoquic")
     if "tcp" in stacks and shutil.which("iperf3") is None:
@@ -186,7 +186,7 @@ def _ngtcp2_words(place: Place, side: Side) -> list[str]:
 
 
 def _ngtcp2_programs() -> tuple[str, str]:
-    pair = command_line.ngtcp2()
+    pair = command_pair.ngtcp2()
     return pair.server_words[0], pair.client_words[0]
 
 

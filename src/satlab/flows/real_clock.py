@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from collect.calibration import CalibrationCheck
-from satlab.check import sandboxed
+from satlab.check import sandboxed_program
 from satlab.check.endpoint.pair import NAME, EndpointProgram
-from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
-from satlab.check.trace.capture import Capture
+from satlab.check.sandboxed_program import ExitReport, NotStartedError, SandboxedProcess
+from satlab.check.trace.packet_capture import Capture
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
@@ -382,7 +382,7 @@ class FlowRunner:
         )
         try:
             log = self._folder / "logs" / f"{place.index}-{side}.log"
-            flow.processes[side] = sandboxed.start(box, program.argv, log)
+            flow.processes[side] = sandboxed_program.start(box, program.argv, log)
         except NotStartedError as error:
             flow.run.refused = str(error)
 

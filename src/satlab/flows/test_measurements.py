@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from satlab.check.sandboxed import ExitReport
+from satlab.check.sandboxed_program import ExitReport
 from satlab.flows import measurements, tcp_states
 from satlab.flows.measurements import FlowRun, Measured
 from satlab.flows.packets import AtInterface

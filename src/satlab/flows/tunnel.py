@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from satlab.check import sandboxed
-from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
+from satlab.check import sandboxed_program
+from satlab.check.sandboxed_program import ExitReport, NotStartedError, SandboxedProcess
 from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
@@ -119,7 +119,7 @@ class Tunnel:
             capabilities=("net_admin",),
         )
         try:
-            return sandboxed.start(box, argv, self._log(side))
+            return sandboxed_program.start(box, argv, self._log(side))
         except NotStartedError as error:
             raise HostError(f"the tunnel does not start: {error}") from error
 
@@ -148,4 +148,4 @@ def _other(side: str) -> str:
 
 def _has(log: Path, kind: str) -> bool:
     """Return whether satfec has printed a line of a type."""
-    return any(line["type"] == kind for line in sandboxed.read_json_lines(log))
+    return any(line["type"] == kind for line in sandboxed_program.read_json_lines(log))

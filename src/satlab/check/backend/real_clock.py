@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from collect.calibration import CalibrationCheck
-from satlab.check import case_link, physics, sandboxed
+from satlab.check import case_link, sandboxed_program, time_floors
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint.pair import (
     CLIENT,
@@ -26,12 +26,13 @@ from satlab.check.endpoint.pair import (
 )
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample, within_limit
-from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
+from satlab.check.sandboxed_program import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace import ledger, pcap, qlog, qlog_transfer, traces
-from satlab.check.trace.capture import Capture
-from satlab.check.trace.ledger import Ledger
-from satlab.check.trace.pcap import CapturedTransfer, Packet
+from satlab.check.trace import packet_ledger, pcap, qlog, qlog_transfer, trace_reader
+from satlab.check.trace.captured_transfer import CapturedTransfer, transfer_of
+from satlab.check.trace.packet_capture import Capture
+from satlab.check.trace.packet_ledger import Ledger
+from satlab.check.trace.pcap import Packet
 from satlab.check.trace.symptoms import symptoms
 from satlab.common import scratch
 from satlab.common.errors import HostError
@@ -111,7 +112,7 @@ class RealClock:
         outcome = replace(
             session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None
         )
-        trace = traces.read(raw, case, outcome, link.plan) if is_traced else None
+        trace = trace_reader.read(raw, case, outcome, link.plan) if is_traced else None
         marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
         # Only TCP goes through proxies. External programs may always send early data.
         possible = (
@@ -119,7 +120,7 @@ class RealClock:
             if isinstance(self.ends, SatperfPair)
             else case.model_copy(update={"zero_rtt": True})
         )
-        outcome = physics.possible(
+        outcome = time_floors.possible(
             outcome, possible, marks, link, has_proxies=self.ends.protocol == "tcp"
         )
         return replace(
@@ -182,11 +183,11 @@ class RealClock:
             )
             source = host.topology.address_of(Role(sender))
             sent, arrived = (
-                ledger.packets_from(captures.packets[side], IPv4Address(source))
+                packet_ledger.packets_from(captures.packets[side], IPv4Address(source))
                 for side in (sender, receiver)
             )
             reported = lost if direction == payload else None
-            made[direction] = ledger.of(direction, sent, arrived, samples, errors, reported)
+            made[direction] = packet_ledger.of(direction, sent, arrived, samples, errors, reported)
         return made
 
     def _transfer(
@@ -223,7 +224,7 @@ class RealClock:
                 return found
             finally:
                 for side in (SERVER, CLIENT):
-                    sandboxed.keep(request.folder / side, folder / side)
+                    sandboxed_program.keep(request.folder / side, folder / side)
 
 
 class _Captures:
@@ -322,7 +323,7 @@ class _Connections:
             )
             with _running(client):
                 ended, why = self._await(server, client)
-        seen = pcap.transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
+        seen = transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
         if why:
             return self._not_measured(why), ended, seen
         return self.ends.sample(self.request, number, ended, seen), ended, seen
@@ -388,17 +389,9 @@ class _Connections:
                 )
             if mount.source.is_relative_to(self.request.pki.folder):
                 privileges.chown(mount.source, box.uid)
-        box = replace(
-            box,
-            place=place,
-            mounts=(*program.mounts, *box.mounts),
-            base=program.base,
-            capabilities=program.capabilities,
-            hosts=program.hosts or box.hosts,
-            directory=program.directory,
-            variables=program.environment,
+        return sandboxed_program.start(
+            program.in_sandbox(box, place), program.argv, self.folder / log
         )
-        return sandboxed.start(box, program.argv, self.folder / log)
 
 
 UNSUPPORTED = "the program does not support it (exit status 127)"

@@ -12,10 +12,10 @@ import pytest
 from satlab.check.backend import real_clock
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.conftest import small
-from satlab.check.endpoint.command_line import CommandLinePair
+from satlab.check.endpoint.command_pair import CommandLinePair
 from satlab.check.endpoint.pair import TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
-from satlab.check.trace.ledger import Ledger
+from satlab.check.trace.packet_ledger import Ledger
 from satlab.lab.pki import Pki
 
 SUITE = small({"targets_s": [1], "direction": "upload"}, marks_mb=[1])

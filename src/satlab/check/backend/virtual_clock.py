@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.check import case_link, physics
+from satlab.check import case_link, time_floors
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint import lockstep
 from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.samples import Options, Sample
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace import careful_resume, traces
+from satlab.check.trace import careful_resume, trace_reader
 from satlab.common import paths, processes
 from satlab.common.errors import ExitStatus, HostError
 from satlab.link.plan import LinkPlan
@@ -139,7 +139,7 @@ def run(
         )
     outcome_file.write_bytes(done.stdout)
     found = sample(case, json.loads(done.stdout), link.plan)
-    return physics.possible(found, case, request["marks_bytes"], link)
+    return time_floors.possible(found, case, request["marks_bytes"], link)
 
 
 def _completed(
@@ -199,6 +199,6 @@ def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
         acks=receiver.get("sent_acks"),
         symptoms=careful_resume.symptoms(last.get("careful_resume")),
         careful_resume=last.get("careful_resume"),
-        spent_s=traces.of_outcome(outcome, plan).spent_s() if states else None,
+        spent_s=trace_reader.of_outcome(outcome, plan).spent_s() if states else None,
         simulated_s=last["started_s"] + last["duration_s"],
     )

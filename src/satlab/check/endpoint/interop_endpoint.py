@@ -13,22 +13,28 @@ import random
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from socket import create_server
-from typing import Any, Literal
 
-from satlab.check import sandboxed
+from satlab.check import sandboxed_program
 from satlab.check.endpoint import interop_image
-from satlab.check.endpoint.command_line import compare
+from satlab.check.endpoint.command_pair import compare
 from satlab.check.endpoint.interop_image import Image
-from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointProgram, Environment, TransferRequest
+from satlab.check.endpoint.pair import (
+    CLIENT,
+    SERVER,
+    EndpointPair,
+    EndpointProgram,
+    Environment,
+    TransferRequest,
+)
 from satlab.check.samples import Sample, Status
-from satlab.check.sandboxed import NOT_SUPPORTED, ExitReport, NotStartedError
+from satlab.check.sandboxed_program import NOT_SUPPORTED, ExitReport, NotStartedError
 from satlab.check.suite import Case
-from satlab.check.trace import evidence
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace import interop_evidence
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.common import paths, scratch, topology
 from satlab.common.topology import Role, Topology
 from satlab.lab import netns, privileges
@@ -60,18 +66,17 @@ runner's contract.
 
 
 @dataclass(frozen=True)
-class InteropPair:
+class InteropPair(EndpointPair):
     """The images by role, and variables besides those of the contract; both may replace
     CLIENT_PARAMS, for example.
     """
 
     images: Mapping[str, Image]
     environment: Environment = field(default_factory=dict)
-    protocol: Literal["udp"] = "udp"
-    port: int = PORT
-    server_names: tuple[str, ...] = NAMES
     faults: dict[str, str] = field(default_factory=dict)
     """Result of the compliance test by role, empty if passed; filled by the first sample."""
+    port = PORT
+    server_names = NAMES
 
     @property
     def name(self) -> str:
@@ -153,7 +158,7 @@ class InteropPair:
             "REQUESTS": urls,
             "CLIENT_PARAMS": "",
             "SERVER_PARAMS": "",
-            "SSLKEYLOGFILE": f"/{evidence.KEY_LOG}",
+            "SSLKEYLOGFILE": f"/{interop_evidence.KEY_LOG}",
             "QLOGDIR": "/logs/qlog/",
             "PROTOCOLS": "",
             "CRON": "",
@@ -195,18 +200,10 @@ class InteropPair:
             privileges.chown_tree(own, box.uid)
             mounts = [*_mounts(own, ("www", *FOLDERS)), *_work(own, self.images[role])]
             program = self._script(role, f"unknown-{secrets.token_hex(4)}", "", mounts)
-            box = replace(
-                box,
-                place=up.place(up.topology.node_of(Role(role))),
-                mounts=program.mounts,
-                base=program.base,
-                capabilities=program.capabilities,
-                directory=program.directory,
-                variables=program.environment,
-            )
+            box = program.in_sandbox(box, up.place(up.topology.node_of(Role(role))))
             try:
                 log = folder / f"compliance-{role}.log"
-                running = sandboxed.start(box, program.argv, log)
+                running = sandboxed_program.start(box, program.argv, log)
             except NotStartedError as error:
                 return f"the {role}: {error}"
             ended = running.poll(COMPLIANCE_S + 5) or running.stop()
@@ -227,9 +224,7 @@ class InteropPair:
     ) -> Sample:
         """Judge by exit code, files and unencrypted packets, as the interop runner does."""
         if wire is None:
-            return request.failed(
-                f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}"
-            )
+            return request.sent_nothing(ended)
         status, reason = self._verdict(request, number, wire, ended.reason)
         size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
         times = wire.times_s(request.marks or (size,), max(size, 1))
@@ -241,17 +236,20 @@ class InteropPair:
         """Return the folders that are $QLOGDIR in the sandboxes."""
         return {side: request.folder / side / "logs" / "qlog" for side in (SERVER, CLIENT)}
 
-    def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
-        return {}
-
     def _verdict(
         self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str
     ) -> tuple[Status, str]:
         """Judge a client by its exit (`ended`), its files and its packets."""
-        fault = ended or self._fault(request, number, wire) or evidence.fault(request.case, wire)
+        fault = (
+            ended
+            or self._fault(request, number, wire)
+            or interop_evidence.fault(request.case, wire)
+        )
         if fault or not request.case.key_update:
             return ("failed", fault) if fault else ("ok", "")
-        phases = evidence.key_phases(wire, [request.folder / side for side in (CLIENT, SERVER)])
+        phases = interop_evidence.key_phases(
+            wire, [request.folder / side for side in (CLIENT, SERVER)]
+        )
         if phases is None:
             return "unsupported", "key phases cannot be read: no key log that fits the packets"
         idle = [side for side, seen in phases.items() if 1 not in seen]

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from satlab.check.endpoint import oci
-from satlab.check.endpoint.oci import ImageConfig
+from satlab.check.endpoint import oci_image
+from satlab.check.endpoint.oci_image import ImageConfig
 from satlab.common import plain_files, scratch
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab.sandbox import Mount
@@ -64,7 +64,7 @@ def opened(endpoint: Path) -> Iterator[Image]:
         if modes is None:
             root = own / "root"
             root.mkdir()
-            config = oci.unpack(endpoint, root)
+            config = oci_image.unpack(endpoint, root)
             if config.argv:
                 yield Image(endpoint.stem, root, config=config, held=_held(root, config.directory))
                 return

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from satlab.check.endpoint import command_line
+from satlab.check.endpoint import command_pair
 from satlab.check.endpoint.pair import CLIENT, SERVER, Environment
 from satlab.check.samples import Sample
 from satlab.check.suite import Case
@@ -95,7 +95,7 @@ def parse(
     """
     words, faults = {}, []
     needed = list(map(plain_files.named, allow_read))
-    faults += [fault for path in needed if (fault := command_line.not_shown("--allow-read", path))]
+    faults += [fault for path in needed if (fault := command_pair.not_shown("--allow-read", path))]
     for side, text in {CLIENT: client or "", SERVER: server or ""}.items():
         try:
             split = shlex.split(text)
@@ -114,14 +114,14 @@ def parse(
             str(plain_files.named(Path(program))),
             *(files.get(word, word) for word in split[1:]),
         )
-        own = [command_line.programs_folder(Path(words[side][0])), *map(Path, files.values())]
+        own = [command_pair.programs_folder(Path(words[side][0])), *map(Path, files.values())]
         faults += [
-            fault for path in own if (fault := command_line.not_shown(f"--virtual-{side}", path))
+            fault for path in own if (fault := command_pair.not_shown(f"--virtual-{side}", path))
         ]
         needed += own
     if faults:
         raise ConfigError("the programs of the virtual clock", faults)
-    return LockstepPair(words, command_line.outside_the_host_programs(needed), environment or {})
+    return LockstepPair(words, command_pair.outside_the_host_programs(needed), environment or {})
 
 
 def each_pair(

@@ -6,20 +6,20 @@ results.
 import contextlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from satlab.check.samples import Sample, Status
-from satlab.check.sandboxed import ExitReport
+from satlab.check.sandboxed_program import ExitReport
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.common import paths, topology
 from satlab.common.topology import Topology
 from satlab.lab import sandbox
 from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
-from satlab.lab.sandbox import Mount
+from satlab.lab.sandbox import Mount, Place, Sandbox
 
 PORT = 4433
 NAME = "server.satlab.test"
@@ -58,6 +58,10 @@ class TransferRequest:
         """Number of connections, one after the other; the last one is the sample."""
         return 2 if self.case.second_after_s else 1
 
+    def sent_nothing(self, ended: ExitReport) -> Sample:
+        """Return the sample of a client of which no packet was captured."""
+        return self.failed(f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}")
+
     def failed(self, reason: str, status: Status = "failed") -> Sample:
         """Return a sample without times."""
         return Sample(self.case.id, self.seed, status, reason, (None,) * max(1, len(self.marks)))
@@ -78,7 +82,20 @@ class EndpointProgram:
     capabilities: tuple[str, ...] = ()
     directory: str = sandbox.HOME
     hosts: str = ""
-    """Empty: the lab's default hosts file."""
+    """Empty: the hosts file of the sandbox."""
+
+    def in_sandbox(self, box: Sandbox, place: Place) -> Sandbox:
+        """Return the sandbox `box` at a place, with what the program needs."""
+        return replace(
+            box,
+            place=place,
+            mounts=(*self.mounts, *box.mounts),
+            base=self.base,
+            capabilities=self.capabilities,
+            hosts=self.hosts or box.hosts,
+            directory=self.directory,
+            variables=self.environment,
+        )
 
 
 def read_only(*files: Path) -> tuple[Mount, ...]:
@@ -89,23 +106,21 @@ def read_only(*files: Path) -> tuple[Mount, ...]:
 
 
 class EndpointPair(Protocol):
+    """Two programs; the defaults are those of programs that use the lab unchanged."""
+
+    protocol: Literal["udp", "tcp"] = "udp"
+    port: int = PORT
+    """The port that the server listens on."""
+    server_names: tuple[str, ...] = (NAME,)
+    """Names in the server's certificate and in the hosts file."""
+
     @property
     def name(self) -> str:
         """The stack's name in tables and check.json."""
 
-    @property
-    def protocol(self) -> Literal["udp", "tcp"]: ...
-
-    @property
-    def port(self) -> int:
-        """The port that the server listens on."""
-
-    @property
-    def server_names(self) -> tuple[str, ...]:
-        """Names in the server's certificate and in the hosts file."""
-
     def topology(self) -> Topology:
-        """The lab that the programs run in."""
+        """Return the lab that the programs run in."""
+        return topology.load(paths.LAB_FILE)
 
     def unsupported_reason(self, case: Case) -> str:
         """Return why the pair cannot run a case; empty if it can."""
@@ -131,6 +146,7 @@ class EndpointPair(Protocol):
         """Return the folders where endpoints leave qlog files, by side; no entry for a side without
         qlog.
         """
+        return {}
 
     def path(
         self, up: Lab, request: TransferRequest, folder: Path
@@ -138,32 +154,8 @@ class EndpointPair(Protocol):
         """Set up the path between the endpoints for a block. The yielded list has the faults found
         before and after the block.
         """
-
-    def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
-        """Return sample fields that were measured on the path, after the block of `path`."""
-
-
-class LabPair:
-    """Defaults for pairs that use the lab unchanged."""
-
-    @property
-    def port(self) -> int:
-        return PORT
-
-    @property
-    def server_names(self) -> tuple[str, ...]:
-        return (NAME,)
-
-    def topology(self) -> Topology:
-        return topology.load(paths.LAB_FILE)
-
-    def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
-        return {}
-
-    def path(
-        self, up: Lab, request: TransferRequest, folder: Path
-    ) -> AbstractContextManager[list[str]]:
         return contextlib.nullcontext([])
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
+        """Return sample fields that were measured on the path, after the block of `path`."""
         return {}

@@ -4,26 +4,26 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from satlab.check.endpoint.pair import (
     CLIENT,
     NAME,
     PORT,
     SERVER,
+    EndpointPair,
     EndpointProgram,
-    LabPair,
     TransferRequest,
     read_only,
 )
 from satlab.check.samples import Options, Sample, Status
-from satlab.check.sandboxed import ExitReport, read_json_lines
+from satlab.check.sandboxed_program import ExitReport, read_json_lines
 from satlab.check.suite import Case
 from satlab.check.trace import careful_resume
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.careful_resume import Resumed
-from satlab.check.trace.pcap import CapturedTransfer
 from satlab.common import paths
 
 STATE = "paths.json"
@@ -33,15 +33,13 @@ of a sample.
 
 
 @dataclass(frozen=True)
-class SatperfPair(LabPair):
+class SatperfPair(EndpointPair):
     """satperf with one of its QUIC libraries; `options` of client and server as on its command
     line.
     """
 
     library: str
-    options: tuple[Options, Options] = field(default_factory=lambda: ({}, {}))
-
-    protocol: Literal["udp"] = "udp"
+    options: tuple[Options, Options] = ({}, {})
 
     @property
     def name(self) -> str:

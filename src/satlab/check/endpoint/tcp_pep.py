@@ -13,22 +13,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from satlab.check.endpoint.pair import (
     CLIENT,
     PORT,
+    EndpointPair,
     EndpointProgram,
-    LabPair,
     TransferRequest,
     read_only,
 )
 from satlab.check.samples import Sample, Status
-from satlab.check.sandboxed import ExitReport, read_json_lines
+from satlab.check.sandboxed_program import ExitReport, read_json_lines
 from satlab.check.suite import Case
 from satlab.check.trace import pcap
-from satlab.check.trace.capture import Capture
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.captured_transfer import CapturedTransfer, tcp_retransmitted_share
+from satlab.check.trace.packet_capture import Capture
 from satlab.common.topology import Role
 from satlab.lab import pep
 from satlab.lab.lab import Lab
@@ -61,9 +61,9 @@ _TRANSFER = Path(__file__).with_name("tcp_transfer.py")
 
 
 @dataclass(frozen=True)
-class TcpPepPair(LabPair):
+class TcpPepPair(EndpointPair):
     preset: str | None = None
-    protocol: Literal["tcp"] = "tcp"
+    protocol = "tcp"
 
     @property
     def name(self) -> str:
@@ -135,7 +135,7 @@ class TcpPepPair(LabPair):
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
         """Return the share of bytes that the sending proxy retransmitted over the satellite link."""
-        share = pcap.tcp_retransmitted_share(pcap.read(folder / _CAPTURE))
+        share = tcp_retransmitted_share(pcap.read(folder / _CAPTURE))
         source = "packets at the proxy"
         return (
             {}

@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 
 from satlab.check.conftest import small
-from satlab.check.endpoint import interop_endpoint, interop_image, oci
+from satlab.check.endpoint import interop_endpoint, interop_image, oci_image
 from satlab.check.endpoint.interop_endpoint import InteropPair
 from satlab.check.endpoint.interop_image import Image
-from satlab.check.endpoint.oci import ImageConfig
+from satlab.check.endpoint.oci_image import ImageConfig
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
-from satlab.check.sandboxed import ExitReport
-from satlab.check.trace import evidence
-from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram, Kind
+from satlab.check.sandboxed_program import ExitReport
+from satlab.check.trace import interop_evidence
+from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
+from satlab.check.trace.pcap import UDP
+from satlab.check.trace.quic_headers import Kind
 from satlab.common import topology
 from satlab.common.errors import ConfigError
 from satlab.lab.pki import Pki
@@ -76,7 +78,7 @@ def image(path: Path, *layers: bytes, config: Any = None, **changes: Any) -> Pat
 def unpacked(tmp_path: Path, *layers: bytes) -> Path:
     root = tmp_path / "root"
     root.mkdir()
-    oci.unpack(image(tmp_path / "image.tar", *layers), root)
+    oci_image.unpack(image(tmp_path / "image.tar", *layers), root)
     return root
 
 
@@ -127,7 +129,7 @@ def test_t04_t11_an_image_is_unpacked_in_its_folder_alone(
 
 
 def test_t11_images_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oci, "MAX_BYTES", 1000)
+    monkeypatch.setattr(oci_image, "MAX_BYTES", 1000)
     with pytest.raises(ConfigError, match="bytes"):
         unpacked(tmp_path, layer(("a", bytes(600)), ("b", bytes(600))))
 
@@ -145,7 +147,7 @@ def test_t54_headers_of_an_image_take_no_memory(inner: bool, tmp_path: Path) -> 
     tracemalloc.start()
     try:
         with pytest.raises(ConfigError, match="too large headers"):
-            oci.unpack(file, tmp_path / "root")
+            oci_image.unpack(file, tmp_path / "root")
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
@@ -159,14 +161,14 @@ def test_t54_a_layer_that_becomes_a_thousand_times_as_large_is_refused(tmp_path:
 def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"no archive")
     with pytest.raises(ConfigError):
-        oci.unpack(tmp_path / "x", tmp_path)
+        oci_image.unpack(tmp_path / "x", tmp_path)
     other = [{"digest": "sha256:m", "platform": {"architecture": "vax"}}]
     for file in (
         image(tmp_path / "a", manifests=other),
         image(tmp_path / "b", manifests=[{"digest": "../m"}]),
     ):
         with pytest.raises(ConfigError):
-            oci.unpack(file, tmp_path)
+            oci_image.unpack(file, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_p
     root = tmp_path / "root"
     root.mkdir()
     assert (
-        oci.unpack(image(tmp_path / "image.tar", layer(("usr", None)), config=config), root)
+        oci_image.unpack(image(tmp_path / "image.tar", layer(("usr", None)), config=config), root)
         == found
     )
 
@@ -214,7 +216,7 @@ def test_an_image_s_configuration_is_read(config: Any, found: ImageConfig, tmp_p
 def test_t37_a_hostile_image_configuration_is_refused(config: Any, tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with pytest.raises(ConfigError):
-        oci.unpack(
+        oci_image.unpack(
             image(tmp_path / "image.tar", layer(("usr", None)), config=config), tmp_path / "root"
         )
 
@@ -495,7 +497,7 @@ def test_a_key_update_is_not_believed_without_evidence(
     for file in (tmp_path / "www").iterdir():
         shutil.copy(file, tmp_path / CLIENT / "downloads")
     if phases is not None:
-        monkeypatch.setattr(evidence, "key_phases", lambda *_: phases)
+        monkeypatch.setattr(interop_evidence, "key_phases", lambda *_: phases)
     found = pair.sample(transfer, 0, DONE, captured([b"a"]))
     assert found.status == status and words in found.reason
 

@@ -11,7 +11,7 @@ from satlab.check.conftest import transfer_request
 from satlab.check.endpoint import satperf
 from satlab.check.endpoint.pair import TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
-from satlab.check.sandboxed import ExitReport
+from satlab.check.sandboxed_program import ExitReport
 from satlab.check.suite import Case
 
 

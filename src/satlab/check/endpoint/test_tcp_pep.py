@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from satlab.check.conftest import transfer_request
-from satlab.check.endpoint import selection, tcp_pep
+from satlab.check.endpoint import endpoint_options, tcp_pep
 from satlab.check.endpoint.pair import CLIENT, TransferRequest
 from satlab.check.endpoint.tcp_pep import TcpPepPair
-from satlab.check.sandboxed import ExitReport
+from satlab.check.sandboxed_program import ExitReport
 from satlab.common.processes import wait
 
 DONE = ExitReport(0, "", 0.1, 1, "")
@@ -96,7 +96,9 @@ def test_presets_are_those_of_the_paper() -> None:
         "c": (10, 33_000_000, 33_000_000),
         "d": (100, 33_000_000, 33_000_000),
     }
-    assert [selection.built_in(f"tcp-pep{suffix}", {}, {}).name for suffix in ("", "-a", "-d")] == [
+    assert [
+        endpoint_options.built_in(f"tcp-pep{suffix}", {}, {}).name for suffix in ("", "-a", "-d")
+    ] == [
         "TCP with PEP (HAProxy, CUBIC, initial window 100)",
         "TCP with PEP A (HAProxy, CUBIC, initial window 10)",
         "TCP with PEP D (HAProxy, CUBIC, initial window 100)",

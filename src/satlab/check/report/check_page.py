@@ -9,7 +9,7 @@ from satlab.check import verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.report import check_tables
 from satlab.check.samples import Sample
-from satlab.check.trace import careful_resume, causes, traces
+from satlab.check.trace import careful_resume, causes, trace_reader
 from satlab.check.trace.causes import Cause, SenderState, Span, TransferTrace
 from satlab.lab import ownership
 from satlab.report import html
@@ -159,7 +159,7 @@ def _transfers(check: CheckResult) -> list[Text | Plot]:
             key=lambda one: sum((one.spent_s or {}).values()),
         )
         for rank, sample in enumerate(traced):
-            trace = traces.read(
+            trace = trace_reader.read(
                 check.folder / "raw", check.suite.case(case), sample, check.links[case].plan
             )
             if trace is not None:

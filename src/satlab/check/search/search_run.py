@@ -18,12 +18,12 @@ import yaml
 from satlab.check import suite
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_run import CheckRequest
-from satlab.check.search import record
+from satlab.check.search import search_file
 from satlab.check.search.conditions import Space
-from satlab.check.search.engine import Search
-from satlab.check.search.evaluate import Evaluator
-from satlab.check.search.judge import Kind, Limits
-from satlab.check.search.record import Finding, Input, Reference, SearchRecord
+from satlab.check.search.evaluator import Evaluator
+from satlab.check.search.faults import Kind, Limits
+from satlab.check.search.search_file import Finding, Input, Reference, SearchRecord
+from satlab.check.search.search_loop import Search
 from satlab.check.suite import Suite
 from satlab.common import escape
 from satlab.common.console import ProgressLog
@@ -67,7 +67,7 @@ class SearchResult:
         return [
             head,
             *(f"  {text(one)}" for one in found.findings),
-            f"  {self.folder / record.FILE}",
+            f"  {self.folder / search_file.FILE}",
         ]
 
 
@@ -234,7 +234,7 @@ def _opened(request: SearchRequest, asked: Input) -> SearchResult:
     """Return an earlier search, or a new one in a new folder."""
     folder = request.check.resume
     if folder is not None:
-        return SearchResult(folder, record.load(folder, asked))
+        return SearchResult(folder, search_file.load(folder, asked))
     folder = new_folder(request.check.out, f"search-{asked.suite}-{asked.case}")
     new = SearchResult(folder, SearchRecord(input=asked))
     new.record.write(folder)

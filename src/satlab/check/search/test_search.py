@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satlab.check import suite
-from satlab.check.search import judge, record, shrink
+from satlab.check.search import faults, search_file
 from satlab.check.search.conditions import QUANTITIES, Changes, Space, loss
-from satlab.check.search.engine import Evaluation, Search
-from satlab.check.search.judge import Kind, Limits, Observed
-from satlab.check.search.record import Finding, Input, SearchRecord
+from satlab.check.search.faults import Kind, Limits, Observed
+from satlab.check.search.search_file import Finding, Input, SearchRecord
+from satlab.check.search.search_loop import Evaluation, Search, shrink
 from satlab.check.suite import Suite
 from satlab.common import paths
 from satlab.common.errors import ConfigError
@@ -152,41 +152,41 @@ def test_bursts_have_the_ratio_and_the_length(ratio: float, burst: float) -> Non
     ],
 )
 def test_the_worst_fault_of_a_transfer_counts(found: Observed, kind: Kind | None) -> None:
-    assert judge.fault(found, 5.0, 8.0, Limits()) == kind
+    assert faults.fault(found, 5.0, 8.0, Limits()) == kind
     if kind == "slow":
-        assert judge.fault(found, None, 8.0, Limits()) is None
+        assert faults.fault(found, None, 8.0, Limits()) is None
 
 
 def test_the_longest_wait_includes_those_for_the_first_byte_and_for_the_end() -> None:
     pairs = [(1, 9), (11, 0), (12, 1), (15, 1), (16, 2)]
     samples = [{"t_s": t_s, "received_bytes": received} for t_s, received in pairs]
-    assert judge.longest_wait_s(samples, 10, 17) == 4
-    assert judge.longest_wait_s(samples, 5, 17) == 7
-    assert judge.longest_wait_s(samples, 10, 30) == 14
-    assert judge.longest_wait_s(samples[:1], 10, 30) is None
+    assert faults.longest_wait_s(samples, 10, 17) == 4
+    assert faults.longest_wait_s(samples, 5, 17) == 7
+    assert faults.longest_wait_s(samples, 10, 30) == 14
+    assert faults.longest_wait_s(samples[:1], 10, 30) is None
 
 
 def test_a_full_queue_and_an_outage_do_not_count_as_a_stall() -> None:
-    plain = judge.allowed_wait_s(MEDIUM.base | {"queue_bdp": 0.0}, 50, Limits())
-    assert plain == pytest.approx(10 * (0.65 + judge.LOAD_SLACK_S))
-    queued = judge.allowed_wait_s(
+    plain = faults.allowed_wait_s(MEDIUM.base | {"queue_bdp": 0.0}, 50, Limits())
+    assert plain == pytest.approx(10 * (0.65 + faults.LOAD_SLACK_S))
+    queued = faults.allowed_wait_s(
         MEDIUM.base | {"queue_bdp": 10.0, "payload_mb": 100.0}, 50, Limits()
     )
     assert queued == pytest.approx(plain + 10 * 6.5)
     assert (
-        judge.allowed_wait_s(MEDIUM.base | {"queue_bdp": 10.0, "payload_mb": 1.0}, 50, Limits())
+        faults.allowed_wait_s(MEDIUM.base | {"queue_bdp": 10.0, "payload_mb": 1.0}, 50, Limits())
         < queued
     )
-    out = judge.allowed_wait_s(MEDIUM.base | {"queue_bdp": 0.0, "outage_s": 4.0}, 50, Limits())
+    out = faults.allowed_wait_s(MEDIUM.base | {"queue_bdp": 0.0, "outage_s": 4.0}, 50, Limits())
     assert out == pytest.approx(plain + 8)
 
 
 def test_the_arithmetic_is_slow_start_and_the_rate() -> None:
     # 2 MB: 14.7 kB, doubled in each of 8 rounds of 0.65 s, the first of which is in the floor.
     values = MEDIUM.base | {"payload_mb": 2.0}
-    assert judge.arithmetic_s(1.62, values, 50) == pytest.approx(1.62 + 7 * 0.65)
-    assert judge.arithmetic_s(1.3, values | {"payload_mb": 0.01}, 50) == pytest.approx(1.3)
-    assert judge.arithmetic_s(17.3, values | {"payload_mb": 100.0}, 50) == pytest.approx(
+    assert faults.arithmetic_s(1.62, values, 50) == pytest.approx(1.62 + 7 * 0.65)
+    assert faults.arithmetic_s(1.3, values | {"payload_mb": 0.01}, 50) == pytest.approx(1.3)
+    assert faults.arithmetic_s(17.3, values | {"payload_mb": 100.0}, 50) == pytest.approx(
         17.3 + 8 * 0.65
     )
 
@@ -206,7 +206,7 @@ def test_only_values_that_the_fault_needs_remain(
 
     if not holds(start):
         return
-    found = shrink.shrink(MEDIUM, start, holds, kept.append)
+    found = shrink(MEDIUM, start, holds, kept.append)
     assert holds(found) and all(map(holds, kept)) and len(found) <= len(start)
     for name in found:
         assert not holds(
@@ -220,7 +220,7 @@ def test_values_are_rounded_while_the_fault_persists() -> None:
     def holds(changes: Changes) -> bool:
         return changes.get("forward_mbps", 50) <= 7.4 and len(changes) == 3
 
-    found = shrink.shrink(MEDIUM, start, holds, lambda _: None)
+    found = shrink(MEDIUM, start, holds, lambda _: None)
     assert found == {
         "forward_mbps": 7.0,
         "rtt_ms": 1900.0,
@@ -239,8 +239,8 @@ def small_window(values: dict[str, float]) -> Kind | None:
     """A stream window of 1 MB: a MB each round trip."""
     rtt_s, rate_mbps = values["rtt_ms"] / 1e3, values["forward_mbps"]
     floor_s = 2 * rtt_s + values["payload_mb"] * 8 / rate_mbps
-    reference_s = judge.arithmetic_s(floor_s, values, rate_mbps)
-    return judge.fault(
+    reference_s = faults.arithmetic_s(floor_s, values, rate_mbps)
+    return faults.fault(
         Observed("ok", "", max(reference_s, values["payload_mb"] * rtt_s)),
         reference_s,
         1e9,
@@ -305,7 +305,7 @@ def test_a_search_that_is_interrupted_anywhere_finds_the_same(ask: int, tmp_path
         searched(two_faults, 80, part, ask=ask * (1 + parts))
         parts += 1
         part.write(tmp_path)
-        part = record.load(tmp_path, asked())
+        part = search_file.load(tmp_path, asked())
     for one in (whole, part):
         one.evaluations = 0
     assert parts > 1 and len(whole.findings) >= 3 and part == whole
@@ -339,14 +339,14 @@ def test_an_error_of_the_host_ends_the_search() -> None:
 def test_a_record_follows_its_schema_and_another_search_is_refused(tmp_path: Path) -> None:
     found = searched(two_faults, 30)
     found.write(tmp_path)
-    document = json.loads((tmp_path / record.FILE).read_text())
+    document = json.loads((tmp_path / search_file.FILE).read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "search.schema.json").read_text()))
-    assert record.load(tmp_path, asked()) == found
+    assert search_file.load(tmp_path, asked()) == found
     with pytest.raises(ConfigError) as caught:
-        record.load(tmp_path, asked(seed=2))
+        search_file.load(tmp_path, asked(seed=2))
     assert [fault.place for fault in caught.value.faults] == ["seed"]
-    (tmp_path / record.FILE).write_text("{}")
+    (tmp_path / search_file.FILE).write_text("{}")
     with pytest.raises(ConfigError, match="not a valid"):
-        record.load(tmp_path, asked())
+        search_file.load(tmp_path, asked())
     with pytest.raises(ConfigError, match="No such file"):
-        record.load(tmp_path / "none", asked())
+        search_file.load(tmp_path / "none", asked())

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from satlab.check import check_run
 from satlab.check.check_run import CheckRequest
-from satlab.check.search import record, search_run
+from satlab.check.search import search_file, search_run
 from satlab.check.search.search_run import SearchRequest
 from satlab.cli import app
 from satlab.common import paths
@@ -97,7 +97,7 @@ def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
     assert (child.returncode, output) == (ExitStatus.INTERRUPTED, "") and "--resume" in messages
     [folder] = (tmp_path / "runs").iterdir()
     before = trials_in(tmp_path)
-    spent_s = math.ceil(json.loads((folder / record.FILE).read_text())["real_s"])
+    spent_s = math.ceil(json.loads((folder / search_file.FILE).read_text())["real_s"])
     for more_s in (3, 10, 60):  # a busy host may need more than seconds for a trial
         done = CliRunner().invoke(
             app, [*argv[3:], "--resume", str(folder), "--search-time", str(spent_s + more_s)]
@@ -110,7 +110,7 @@ def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
 
 
 def trials_in(tmp_path: Path) -> int:
-    files = list((tmp_path / "runs").glob(f"*/{record.FILE}"))
+    files = list((tmp_path / "runs").glob(f"*/{search_file.FILE}"))
     return int(json.loads(files[0].read_text())["trials"]) if files else 0
 
 

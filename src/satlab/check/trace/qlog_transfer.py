@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from satlab.check.samples import Sample, Side, UnusedSource
 from satlab.check.trace import careful_resume, qlog
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
-from satlab.check.trace.pcap import CapturedTransfer
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
 
 FILE = "qlog.json"

@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
+from satlab.check.trace.quic_headers import varint
+
 INITIAL_SALT = bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a")
 """RFC 9001, section 5.2."""
 HELLO_RETRY_REQUEST = bytes.fromhex(
@@ -279,17 +281,6 @@ def _after_ack(plain: bytes, at: int, *, has_ecn: bool) -> int:
     for _ in range(1 + 2 * ranges + 3 * has_ecn):
         _, at = varint(plain, at)
     return at
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a variable-length integer (RFC 9000, section 16), and the position after it.
-
-    Raises IndexError.
-    """
-    size = 1 << (data[at] >> 6)
-    if at + size > len(data):
-        raise IndexError(at)
-    return int.from_bytes(data[at : at + size]) & ((1 << (8 * size - 2)) - 1), at + size
 
 
 # --- key phases -----------------------------------------------------------------------------------

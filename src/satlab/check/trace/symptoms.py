@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from statistics import median
 
-from satlab.check.trace.pcap import FULL_DATAGRAM_BYTES, CapturedTransfer
+from satlab.check.trace.captured_transfer import FULL_DATAGRAM_BYTES, CapturedTransfer
 
 SMALL_WINDOW_PACKETS = 4
 """A smaller initial window is a symptom: RFC 9002, section 7.2 recommends ten packets, RFC 2581

@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from satlab.check.trace import capture, pcap
-from satlab.check.trace.pcap import CapturedTransfer, Datagram, Packet
+from satlab.check.trace import packet_capture, pcap
+from satlab.check.trace.captured_transfer import (
+    MIN_OVERHEAD_BYTES,
+    CapturedTransfer,
+    Datagram,
+    tcp_retransmitted_share,
+    transfer_of,
+)
+from satlab.check.trace.pcap import TCP, UDP, Packet
+from satlab.check.trace.quic_headers import quic_packets
 from satlab.check.trace.symptoms import symptoms
 
 CLIENT, SERVER, PORT = IPv4Address("198.18.1.2"), IPv4Address("198.18.4.2"), 4433
@@ -65,7 +73,7 @@ def test_a_block_of_the_kernel_s_ring_is_parsed() -> None:
     for number, data in enumerate((first, second)):
         record = struct.pack("=IIIIIIHH", 160, 7, number, 14 + len(data), 14 + 1500, 0, 76, 90)
         records += (record.ljust(90, b"\0") + data).ljust(160, b"\0")
-    assert list(capture.packets_of(head.ljust(48, b"\0") + records)) == [
+    assert list(packet_capture.packets_of(head.ljust(48, b"\0") + records)) == [
         Packet(7_000_000_000, 1500, first),
         Packet(7_000_000_001, 1500, second),
     ]
@@ -79,7 +87,7 @@ def test_an_aggregate_in_the_ring_is_split_into_its_packets() -> None:
         record.ljust(66, b"\0") + struct.pack("=BBHHHH", 0, 5, 42, 1252, 0, 0) + bytes(14) + whole
     )
     block = struct.pack("=IIIIII", 3, 0, 1, 1, 48, 0).ljust(48, b"\0") + record
-    found = list(capture.packets_of(block))
+    found = list(packet_capture.packets_of(block))
     assert [one.length for one in found] == [28 + 1252, 28 + 1252, 28 + 600]
     assert [len(one.head) for one in found] == [len(whole), 28, 28] and {
         one.t_ns for one in found
@@ -90,7 +98,7 @@ def test_coalesced_packets_are_separated() -> None:
     datagram = (
         long_packet(0, b"srv1", 60, b"token") + long_packet(2, b"srv1", 300) + b"\x41" + bytes(40)
     )
-    assert list(pcap.quic_packets(datagram)) == [
+    assert list(quic_packets(datagram)) == [
         ("initial", b"srv1"),
         ("handshake", b"srv1"),
         ("1-rtt", b""),
@@ -98,7 +106,7 @@ def test_coalesced_packets_are_separated() -> None:
     four_bytes = (
         long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + b"\xff" * 300
     )
-    assert list(pcap.quic_packets(four_bytes + b"\x41")) == [("handshake", b"srv1"), ("1-rtt", b"")]
+    assert list(quic_packets(four_bytes + b"\x41")) == [("handshake", b"srv1"), ("1-rtt", b"")]
 
 
 def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
@@ -106,14 +114,14 @@ def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
     1-RTT packet.
     """
     datagram = long_packet(3, b"srv2", 0)[:-2] + b"\x00" + b"\x41" * 30
-    assert list(pcap.quic_packets(datagram)) == [("retry", b"srv2")]
+    assert list(quic_packets(datagram)) == [("retry", b"srv2")]
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"\x00" * 30, b"\xc0", b"\xc0\0\0\0\x01\xff", bytes([0xFF] * 12), b"\x80abc"]
 )
 def test_payload_that_is_not_quic_yields_one_packet_at_most(data: bytes) -> None:
-    assert len(list(pcap.quic_packets(data))) <= 1
+    assert len(list(quic_packets(data))) <= 1
 
 
 def tail(*sizes: int) -> CapturedTransfer:
@@ -125,7 +133,7 @@ def tail(*sizes: int) -> CapturedTransfer:
         Datagram(t, True, n, ("1-rtt",))
         for t, n in zip(times, [1200] * 100 + list(sizes), strict=True)
     ]
-    return CapturedTransfer(pcap.UDP, (Datagram(0.0, False, 1200, ("initial",)), *data))
+    return CapturedTransfer(UDP, (Datagram(0.0, False, 1200, ("initial",)), *data))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +147,7 @@ def tail(*sizes: int) -> CapturedTransfer:
         ((40, 700), 115_000, 1.499 + 2 * RTT_S),
         (
             (80,),
-            100 * (1200 - pcap.MIN_OVERHEAD_BYTES) + 50,
+            100 * (1200 - MIN_OVERHEAD_BYTES) + 50,
             1.499 + RTT_S,
         ),  # the payload does not fit without it
     ],
@@ -161,8 +169,8 @@ def test_a_transfer_is_read_from_its_packets() -> None:
         udp(long_packet(2, b"cli", 60) + b"\x40" + bytes(50), t_ns=770 * ms, from_server=False),
         *[udp(b"\x40" + bytes(999), t_ns=(1400 + n) * ms, cut=80) for n in range(100)],
     ]
-    transfer = pcap.transfer_of(packets, SERVER, PORT)
-    assert transfer is not None and transfer.protocol == pcap.UDP
+    transfer = transfer_of(packets, SERVER, PORT)
+    assert transfer is not None and transfer.protocol == UDP
     assert [transfer.first_answer_s, transfer.handshake_s] == pytest.approx([0.66, 0.67])
     assert transfer.server_ids == {b"srv"}
     # 100 datagrams of 1000 bytes carry 90,000 bytes of payload: half of it has arrived with the
@@ -175,8 +183,7 @@ def test_a_transfer_is_read_from_its_packets() -> None:
         transfer.count("initial", from_server=False),
     ) == (1, 1)
     assert (
-        pcap.transfer_of(packets[:1], SERVER, PORT) is None
-        and pcap.transfer_of(packets, SERVER, 443) is None
+        transfer_of(packets[:1], SERVER, PORT) is None and transfer_of(packets, SERVER, 443) is None
     )
 
 
@@ -192,9 +199,7 @@ def edited(packet: Packet, **fields: bytes) -> Packet:
 def test_a_short_header_before_the_answer_is_of_an_earlier_connection() -> None:
     transfer = download([1])
     stray = Datagram(0.0, False, 40, ("1-rtt",))
-    assert (
-        CapturedTransfer(pcap.UDP, (stray, *transfer.datagrams)).handshake_s == transfer.handshake_s
-    )
+    assert CapturedTransfer(UDP, (stray, *transfer.datagrams)).handshake_s == transfer.handshake_s
 
 
 def test_packets_of_other_connections_are_ignored() -> None:
@@ -204,12 +209,12 @@ def test_packets_of_other_connections_are_ignored() -> None:
     ignored = [
         edited(answer, byte_20=other_port),  # from another port of the server
         edited(first, byte_22=other_port),  # to another port of the server
-        edited(answer, byte_9=bytes([pcap.TCP])),
+        edited(answer, byte_9=bytes([TCP])),
         edited(answer, byte_0=b"\x65"),  # IPv6
         edited(answer, byte_9=b"\x01"),  # ICMP
         Packet(300, 60, answer.head[:22]),
     ]
-    transfer = pcap.transfer_of([first, answer, *ignored], SERVER, PORT)
+    transfer = transfer_of([first, answer, *ignored], SERVER, PORT)
     assert transfer is not None and [one.size for one in transfer.datagrams] == [
         first.length - 28,
         answer.length - 28,
@@ -219,7 +224,7 @@ def test_packets_of_other_connections_are_ignored() -> None:
 def test_ip_options_are_skipped() -> None:
     plain = udp(b"\x41" + bytes(99), t_ns=1, from_server=False)
     head = b"\x46" + plain.head[1:20] + bytes(4) + plain.head[20:]
-    transfer = pcap.transfer_of([Packet(1, plain.length + 4, head)], SERVER, PORT)
+    transfer = transfer_of([Packet(1, plain.length + 4, head)], SERVER, PORT)
     assert transfer is not None and (transfer.datagrams[0].size, transfer.datagrams[0].kinds) == (
         100,
         ("1-rtt",),
@@ -249,7 +254,7 @@ def download(
         # A full round lasts as long as a round trip, less a little.
         step = min(0.0001, 0.5 * RTT_S / max(count, 1))
         sent += [Datagram(start + k * step, True, payload, ("1-rtt",)) for k in range(count)]
-    return CapturedTransfer(pcap.UDP, tuple(sent))
+    return CapturedTransfer(UDP, tuple(sent))
 
 
 def named(transfer: CapturedTransfer, **cpu_s: float) -> tuple[str, ...]:
@@ -304,15 +309,13 @@ def test_a_retry_costs_a_round_trip_and_is_not_a_lost_packet() -> None:
     assert named(slow) == ("lost handshake packet",)
     retry = Datagram(RTT_S, True, 100, ("retry",))
     first, answer, *rest = slow.datagrams
-    retried = CapturedTransfer(pcap.UDP, (first, retry, replace(answer, t_s=2 * RTT_S), *rest))
+    retried = CapturedTransfer(UDP, (first, retry, replace(answer, t_s=2 * RTT_S), *rest))
     assert (
         retried.count("retry", from_server=True),
         retried.count("retry", from_server=False),
     ) == (1, 0)
     assert named(retried) == ()
-    of_the_client = CapturedTransfer(
-        pcap.UDP, (first, answer, replace(retry, from_server=False), *rest)
-    )
+    of_the_client = CapturedTransfer(UDP, (first, answer, replace(retry, from_server=False), *rest))
     assert named(of_the_client) == ("lost handshake packet",)
 
 
@@ -321,9 +324,7 @@ def test_a_window_that_is_constant_for_a_few_round_trips_is_not_named() -> None:
 
 
 def test_a_short_transfer_has_no_cpu_limit() -> None:
-    short = CapturedTransfer(
-        pcap.UDP, tuple(one for one in download(HEALTHY).datagrams if one.t_s < 1)
-    )
+    short = CapturedTransfer(UDP, tuple(one for one in download(HEALTHY).datagrams if one.t_s < 1))
     assert named(short, client=1.0) == ()
 
 
@@ -341,7 +342,7 @@ def test_a_program_that_takes_a_core_is_named() -> None:
 def test_tcp_retransmissions_are_counted_across_the_wrap() -> None:
     def segment(sequence: int, size: int, port: int = 5) -> Packet:
         head = bytearray(udp(bytes(20), t_ns=1).head[:20])
-        head[9] = pcap.TCP
+        head[9] = TCP
         return Packet(
             1,
             40 + size,
@@ -356,13 +357,13 @@ def test_tcp_retransmissions_are_counted_across_the_wrap() -> None:
         segment(1000, 1000),
         segment(2000, 0),
     ]
-    assert pcap.tcp_retransmitted_share(sent) == pytest.approx(1500 / 4000)
+    assert tcp_retransmitted_share(sent) == pytest.approx(1500 / 4000)
     larger = [
         segment(number * 1000, 1000, port=6) for number in range(6)
     ]  # another connection: nothing is repeated
-    assert pcap.tcp_retransmitted_share([*sent, *larger]) == 0
+    assert tcp_retransmitted_share([*sent, *larger]) == 0
     assert (
-        pcap.tcp_retransmitted_share(
+        tcp_retransmitted_share(
             [udp(b"x", t_ns=1), Packet(1, 20, b""), Packet(1, 40, b"\x45" * 20)]
         )
         is None
@@ -384,22 +385,22 @@ def test_the_first_byte_is_the_first_full_packet_after_the_request() -> None:
     small = Datagram(2 * RTT_S, True, 300, ("1-rtt",))  # a ticket
     full = Datagram(2 * RTT_S + 0.2, True, 1250, ("1-rtt",))
     whole = CapturedTransfer(
-        pcap.UDP, (*transfer.datagrams[:2], early, transfer.datagrams[2], small, full)
+        UDP, (*transfer.datagrams[:2], early, transfer.datagrams[2], small, full)
     )
     assert whole.first_byte_s == full.t_s
-    assert CapturedTransfer(pcap.UDP, whole.datagrams[:-1]).first_byte_s is None
-    assert CapturedTransfer(pcap.UDP, transfer.datagrams[:2]).first_byte_s is None
+    assert CapturedTransfer(UDP, whole.datagrams[:-1]).first_byte_s is None
+    assert CapturedTransfer(UDP, transfer.datagrams[:2]).first_byte_s is None
 
 
 def test_a_full_packet_has_1200_bytes_and_follows_a_0_rtt_request_at_once() -> None:
     sent = Datagram(0.0, False, 1200, ("initial", "0-rtt"))
     coalesced = Datagram(RTT_S, True, 1250, ("handshake", "1-rtt"))
     small, full = (Datagram(RTT_S + n / 100, True, 1198 + n, ("1-rtt",)) for n in (1, 2))
-    assert CapturedTransfer(pcap.UDP, (sent, coalesced, small, full)).first_byte_s == full.t_s
+    assert CapturedTransfer(UDP, (sent, coalesced, small, full)).first_byte_s == full.t_s
 
 
 def test_a_greased_fixed_bit_is_ignored() -> None:
     # RFC 9287: what is long stays long, and a short header is whatever has the first bit cleared.
     datagram = bytearray(long_packet(2, b"cli", 60)) + b"\x01" + bytes(40)
     datagram[0] &= ~0x40
-    assert [kind for kind, _ in pcap.quic_packets(bytes(datagram))] == ["handshake", "1-rtt"]
+    assert [kind for kind, _ in quic_packets(bytes(datagram))] == ["handshake", "1-rtt"]

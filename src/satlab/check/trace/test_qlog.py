@@ -15,7 +15,8 @@ import pytest
 from satlab.check.endpoint.pair import CLIENT, SERVER
 from satlab.check.samples import Sample, UnusedSource
 from satlab.check.trace import qlog, qlog_transfer
-from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
+from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
+from satlab.check.trace.pcap import UDP
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
 

@@ -10,8 +10,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from satlab.check.suite import Case
-from satlab.check.trace import evidence, quic_handshake
-from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram, Kind
+from satlab.check.trace import interop_evidence, quic_handshake
+from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
+from satlab.check.trace.pcap import UDP
 from satlab.check.trace.quic_handshake import (
     expand_label,
     handshakes,
@@ -19,6 +20,7 @@ from satlab.check.trace.quic_handshake import (
     key_phases,
     unprotected,
 )
+from satlab.check.trace.quic_headers import Kind
 
 ORIGINAL = bytes.fromhex("8394c8f03e515708")
 SERVER_INITIAL = bytes.fromhex(
@@ -195,5 +197,5 @@ FULL, RESUMED = connection(1, 43), [*connection(1, 43), *connection(2, 41)]
 def test_a_test_case_needs_evidence(
     required: dict[str, bool], seen: CapturedTransfer, words: str
 ) -> None:
-    fault = evidence.fault(case(**required), seen)
+    fault = interop_evidence.fault(case(**required), seen)
     assert words in fault and bool(fault) is bool(words)

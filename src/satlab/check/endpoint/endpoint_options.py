@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from satlab.check.endpoint import command_line, interop_endpoint
+from satlab.check.endpoint import command_pair, interop_endpoint
 from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, Environment
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.endpoint.tcp_pep import PRESETS, TcpPepPair
@@ -21,7 +21,7 @@ from satlab.lab import sandbox
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", re.DOTALL)
 _WITHOUT_OPTIONS: dict[str, Callable[[], EndpointPair]] = {
-    "ngtcp2": command_line.ngtcp2,
+    "ngtcp2": command_pair.ngtcp2,
     "tcp-pep": TcpPepPair,
     **{f"tcp-pep-{preset}": functools.partial(TcpPepPair, preset) for preset in PRESETS},
 }
@@ -81,7 +81,7 @@ class External:
             return contextlib.nullcontext(built_in(self.stack, {}, {}))
         if client is None and server is None:
             return contextlib.nullcontext(
-                command_line.parse(
+                command_pair.parse(
                     self.client_cmd, self.server_cmd, self.allow_read, self.environment
                 )
             )

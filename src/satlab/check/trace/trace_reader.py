@@ -15,9 +15,9 @@ from typing import Any
 
 from satlab.check.case_link import IP_BYTES_PER_UDP_BYTE
 from satlab.check.samples import Sample
-from satlab.check.sandboxed import read_json_lines
+from satlab.check.sandboxed_program import read_json_lines
 from satlab.check.suite import Case
-from satlab.check.trace import ledger, qlog_transfer
+from satlab.check.trace import packet_ledger, qlog_transfer
 from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
 
@@ -30,7 +30,9 @@ def read(raw: Path, case: Case, sample: Sample, plan: LinkPlan) -> TransferTrace
     """Return the trace of a sample below `raw`; None if its files do not have the sender's states."""
     payload, _ = _directions(case.direction == "download")
     trace = _read(raw, case.id, sample.seed, plan)
-    return trace and replace(trace, is_lost_by_host=ledger.blames_host(sample.ledgers, payload))
+    return trace and replace(
+        trace, is_lost_by_host=packet_ledger.blames_host(sample.ledgers, payload)
+    )
 
 
 def _read(raw: Path, case: str, seed: int, plan: LinkPlan) -> TransferTrace | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from satlab.check.samples import Sample
-from satlab.check.trace import traces
+from satlab.check.trace import trace_reader
 
 PLAN: Any = SimpleNamespace(
     forward=SimpleNamespace(rate_bps=10e6, udp_goodput_bps=9.5e6),
@@ -79,7 +79,7 @@ def link(forward: int, back: int, released: int = 0) -> list[dict[str, Any]]:
 
 
 def spent(lines: list[dict[str, Any]], forward: int = 0, back: int = 0) -> dict[str, Any]:
-    trace = traces.of_satperf(lines, link(forward, back), PLAN)
+    trace = trace_reader.of_satperf(lines, link(forward, back), PLAN)
     assert trace is not None
     return {cause: pytest.approx(time) for cause, time in trace.spent_s().items() if time}
 
@@ -102,7 +102,7 @@ def test_queues_are_times_of_their_links() -> None:
 def test_a_link_that_carries_its_capacity_without_a_queue_is_the_cause() -> None:
     """9.5 Mbit/s of UDP payload are 9.68 Mbit/s of IP packets: 121 kB in 0.1 s."""
     for released, main in ((120_000, "link"), (90_000, "slow start")):
-        trace = traces.of_satperf(download(), link(0, 0, released), PLAN)
+        trace = trace_reader.of_satperf(download(), link(0, 0, released), PLAN)
         assert trace is not None and max(trace.spent_s(), key=trace.spent_s().__getitem__) == main
 
 
@@ -128,7 +128,7 @@ def test_queues_are_those_of_the_time() -> None:
         )
         for one in link(0, 0)
     ]
-    trace = traces.of_satperf(download(), samples, PLAN)
+    trace = trace_reader.of_satperf(download(), samples, PLAN)
     assert trace is not None and trace.spent_s()["link"] == pytest.approx(1.9, abs=0.11)
 
 
@@ -163,7 +163,7 @@ def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
         point(3.5, "done", 20_000, 1),
     ]
     document = {"start_unix_s": 1000.0, "asked_s": 0.9, "end_s": 4.0, "points": points}
-    spent_s = traces.of_qlog(document, link(0, 0), PLAN).spent_s()
+    spent_s = trace_reader.of_qlog(document, link(0, 0), PLAN).spent_s()
     assert {cause: time for cause, time in spent_s.items() if time} == pytest.approx(
         {
             "handshake": 0.9,
@@ -173,21 +173,23 @@ def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
             "delivery": 1.0,
         }
     )
-    assert traces.of_qlog(document, link(25_000, 0), PLAN).spent_s()["link"] == pytest.approx(3.1)
+    assert trace_reader.of_qlog(document, link(25_000, 0), PLAN).spent_s()["link"] == pytest.approx(
+        3.1
+    )
 
 
 def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
-    assert traces.of_satperf(download(in_flight_bytes=None), [], PLAN) is None  # quiche
-    assert traces.of_satperf(download()[:-2], [], PLAN) is None
-    assert traces.of_satperf([], [], PLAN) is None
+    assert trace_reader.of_satperf(download(in_flight_bytes=None), [], PLAN) is None  # quiche
+    assert trace_reader.of_satperf(download()[:-2], [], PLAN) is None
+    assert trace_reader.of_satperf([], [], PLAN) is None
     case: Any = SimpleNamespace(id="a", direction="download")
     sample = Sample("a", 1, "ok", "", (4.0,))
-    assert traces.read(tmp_path, case, sample, PLAN) is None
+    assert trace_reader.read(tmp_path, case, sample, PLAN) is None
     (tmp_path / "a-1" / "client").mkdir(parents=True)
     for number, lines in enumerate(([], download())):  # two connections: the last one is the sample
         file = tmp_path / "a-1" / "client" / f"client-{number}.jsonl"
         file.write_text("\n".join(map(json.dumps, lines)))
-    trace = traces.read(tmp_path, case, sample, PLAN)
+    trace = trace_reader.read(tmp_path, case, sample, PLAN)
     assert trace is not None and trace.end_s == pytest.approx(4.0)
 
 
@@ -204,7 +206,7 @@ def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(
     (tmp_path / "a-1" / "client" / "client-0.jsonl").write_text(lines)
     case: Any = SimpleNamespace(id="a", direction="download")
     sample = Sample("a", 1, "ok", "", (4.0,), ledgers={"forward": {lost_by: 9}})
-    trace = traces.read(tmp_path, case, sample, PLAN)
+    trace = trace_reader.read(tmp_path, case, sample, PLAN)
     assert trace is not None
     assert {name: time for name, time in trace.spent_s().items() if time} == {
         "handshake": pytest.approx(0.9),

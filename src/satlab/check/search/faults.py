@@ -105,7 +105,7 @@ def arithmetic_s(floor_s: float, values: Mapping[str, float], rate_mbps: float) 
     """Return the time of a sender that doubles its initial window each round trip until it fills
     the link, s.
 
-    `floor_s` has handshake, request and the payload at the link's rate (physics.py). Losses are
+    `floor_s` has handshake, request and the payload at the link's rate (time_floors.py). Losses are
     ignored, because their cost depends on the congestion controller.
     """
     rtt_s = values["rtt_ms"] / 1e3

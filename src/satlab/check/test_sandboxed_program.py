@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from satlab.check import sandboxed
-from satlab.check.sandboxed import ExitReport, NotStartedError
+from satlab.check import sandboxed_program
+from satlab.check.sandboxed_program import ExitReport, NotStartedError
 from satlab.common import scratch
 from satlab.lab.sandbox import Sandbox
 
 
 def kept(tmp_path: Path) -> list[str]:
-    sandboxed.keep(tmp_path / "theirs", tmp_path / "kept")
+    sandboxed_program.keep(tmp_path / "theirs", tmp_path / "kept")
     found = (tmp_path / "kept").rglob("*")
     return sorted(str(file.relative_to(tmp_path / "kept")) for file in found if file.is_file())
 
@@ -25,7 +25,7 @@ def theirs(tmp_path: Path) -> Path:
 def test_links_pipes_and_large_files_of_a_program_are_not_kept(
     tmp_path: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandboxed, "KEPT_FILE_BYTES", 10)
+    monkeypatch.setattr(sandboxed_program, "KEPT_FILE_BYTES", 10)
     (theirs / "logs").mkdir(parents=True)
     (theirs / "logs" / "keys.log").write_text("keys")
     (theirs / "large").write_text("x" * 11)
@@ -37,12 +37,12 @@ def test_links_pipes_and_large_files_of_a_program_are_not_kept(
 def test_t25_many_small_and_sparse_files_of_a_program_stay_within_bounds(
     tmp_path: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandboxed, "KEPT_BYTES", 2500)
+    monkeypatch.setattr(sandboxed_program, "KEPT_BYTES", 2500)
     for number in range(5):
         with (theirs / f"sparse{number}").open("wb") as file:
             file.truncate(1000)
     assert kept(tmp_path) == ["sparse0", "sparse1"]
-    monkeypatch.setattr(sandboxed, "KEPT_FILES", 1)
+    monkeypatch.setattr(sandboxed_program, "KEPT_FILES", 1)
     (tmp_path / "kept" / "sparse1").unlink()
     assert kept(tmp_path) == ["sparse0"]
 
@@ -62,7 +62,7 @@ def test_t25_deep_folders_of_a_program_are_left_out(
 def test_a_program_whose_capabilities_would_be_the_host_s_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(NotStartedError, match=r"CAP_NET_ADMIN and CAP_NET_RAW.* no user namespace"):
         capabilities = ("net_admin", "net_bind_service", "net_raw")
-        sandboxed.start(Sandbox(capabilities=capabilities), ["true"], tmp_path / "log")
+        sandboxed_program.start(Sandbox(capabilities=capabilities), ["true"], tmp_path / "log")
     assert not (tmp_path / "log").exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 from satlab.check import suite
 from satlab.check.conftest import one, small
 from satlab.check.samples import Sample, Status
-from satlab.check.sampling import Sampling, longest_first
+from satlab.check.sampling_order import Sampling, longest_first
 from satlab.check.suite import Case
 from satlab.common import paths
 

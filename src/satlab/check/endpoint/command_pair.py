@@ -15,23 +15,23 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from satlab.check.endpoint.pair import (
     CLIENT,
     NAME,
     PORT,
     SERVER,
+    EndpointPair,
     EndpointProgram,
     Environment,
-    LabPair,
     TransferRequest,
     read_only,
 )
 from satlab.check.samples import Sample, Status
-from satlab.check.sandboxed import ExitReport
+from satlab.check.sandboxed_program import ExitReport
 from satlab.check.suite import Case
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.common import plain_files
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.plain_files import RefusedError
@@ -67,19 +67,22 @@ MIN_COMPLETE_SHARE = 0.98
 
 
 @dataclass(frozen=True)
-class CommandLinePair(LabPair):
+class CommandLinePair(EndpointPair):
     """The words of both commands; `allow_read` are files and folders that they need besides the
     host's programs.
 
     `environment` has variables by side.
     """
 
-    name: str
+    stack: str
     client_words: tuple[str, ...]
     server_words: tuple[str, ...]
     allow_read: tuple[Path, ...] = ()
     environment: Environment = field(default_factory=dict)
-    protocol: Literal["udp", "tcp"] = "udp"
+
+    @property
+    def name(self) -> str:
+        return self.stack
 
     def unsupported_reason(self, case: Case) -> str:
         if case.direction == "upload":
@@ -124,9 +127,7 @@ class CommandLinePair(LabPair):
         wire: CapturedTransfer | None,
     ) -> Sample:
         if wire is None:
-            return request.failed(
-                f"the client sent nothing{': ' if ended.reason else ''}{ended.reason}"
-            )
+            return request.sent_nothing(ended)
         status, reason = self._outcome(request, number, ended, wire)
         # The headers of a complete transfer are spread over its payload. The headers of an
         # incomplete transfer are unknown.

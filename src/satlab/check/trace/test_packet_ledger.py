@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from satlab.check.trace import ledger
-from satlab.check.trace.ledger import Ledger
+from satlab.check.trace import packet_ledger
+from satlab.check.trace.packet_ledger import Ledger
 from satlab.check.trace.pcap import Packet
 
 SERVER, CLIENT = IPv4Address("198.18.4.2"), IPv4Address("198.18.1.2")
@@ -79,9 +79,11 @@ def test_a_ledger_that_does_not_add_up_does_not_close(change: dict[str, int]) ->
     ],
 )
 def test_the_host_is_blamed_when_it_lost_most(change: dict[str, Any], is_host: bool) -> None:
-    assert ledger.blames_host({"forward": counted(**change).document()}, "forward") is is_host
-    assert not ledger.blames_host({"forward": counted(**change).document()}, "return")
-    assert not ledger.blames_host(None, "forward")
+    assert (
+        packet_ledger.blames_host({"forward": counted(**change).document()}, "forward") is is_host
+    )
+    assert not packet_ledger.blames_host({"forward": counted(**change).document()}, "return")
+    assert not packet_ledger.blames_host(None, "forward")
 
 
 def packet(source: IPv4Address, length: int, protocol: int = 17) -> Packet:
@@ -93,7 +95,10 @@ def packet(source: IPv4Address, length: int, protocol: int = 17) -> Packet:
 
 def test_the_packets_of_a_source_are_counted() -> None:
     packets = [packet(SERVER, 1280), packet(SERVER, 84, 1), packet(CLIENT, 80), Packet(0, 90, b"")]
-    assert (ledger.packets_from(packets, SERVER), ledger.packets_from(packets, CLIENT)) == (2, 1)
+    assert (
+        packet_ledger.packets_from(packets, SERVER),
+        packet_ledger.packets_from(packets, CLIENT),
+    ) == (2, 1)
 
 
 def test_a_direction_is_counted_on_both_of_its_links() -> None:
@@ -111,8 +116,10 @@ def test_a_direction_is_counted_on_both_of_its_links() -> None:
         "return": line(5, 5),
         "terrestrial_up": line(5, 4, lost=1),
     }
-    down = ledger.of("forward", 22, 12, [sample, sample], 1, reported=3)
+    down = packet_ledger.of("forward", 22, 12, [sample, sample], 1, reported=3)
     assert (down.entered, down.dropped, down.lost, down.left, down.closes) == (20, 4, 4, 12, True)
     assert (down.lost_before_link, down.by_host) == (2, 3)
-    up = ledger.of("return", 10, 8, [sample, sample, {"return": None, "terrestrial_up": None}], 0)
+    up = packet_ledger.of(
+        "return", 10, 8, [sample, sample, {"return": None, "terrestrial_up": None}], 0
+    )
     assert (up.entered, up.lost, up.left, up.by_host) == (10, 2, 8, 0)

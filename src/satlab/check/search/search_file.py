@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import satlab
-from satlab.check.search.judge import Kind
+from satlab.check.search.faults import Kind
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.files import write_atomically
 

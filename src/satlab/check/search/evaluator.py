@@ -9,15 +9,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab.check import case_link, physics
+from satlab.check import case_link, time_floors
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
 from satlab.check.samples import Sample
-from satlab.check.search import judge
+from satlab.check.search import faults
 from satlab.check.search.conditions import Changes, Space
-from satlab.check.search.engine import Evaluation
-from satlab.check.search.judge import Limits, Observed
-from satlab.check.search.record import Finding
+from satlab.check.search.faults import Limits, Observed
+from satlab.check.search.search_file import Finding
+from satlab.check.search.search_loop import Evaluation
 from satlab.check.suite import Suite
 from satlab.common.errors import ConfigError
 
@@ -61,12 +61,12 @@ class Evaluator:
             )  # such a link is impossible: for example, its queue holds no packet
         values = self.space.base | dict(changes)
         rate_mbps = link.forward_mbps if case.direction == "download" else link.return_mbps
-        allowed_s = judge.allowed_wait_s(values, rate_mbps, self.limits)
-        reference_s = judge.arithmetic_s(_floor_s(suite, link), values, rate_mbps)
+        allowed_s = faults.allowed_wait_s(values, rate_mbps, self.limits)
+        reference_s = faults.arithmetic_s(_floor_s(suite, link), values, rate_mbps)
         if self.reference is not None:
             limit_s = min(LONGEST_S, REFERENCE_FACTOR * reference_s + GRACE_S)
             found, _ = self._observed(self.reference, changes, seed, limit_s, link, folder)
-            if judge.fault(found, None, allowed_s, self.limits) or found.time_s is None:
+            if faults.fault(found, None, allowed_s, self.limits) or found.time_s is None:
                 return Evaluation(None, is_judged=False)
             reference_s = found.time_s
         if reference_s / self.limits.share + allowed_s + GRACE_S > LONGEST_S:
@@ -75,7 +75,7 @@ class Evaluator:
         found, sample = self._observed(self.stack, changes, seed, timeout_s, link, folder)
         if sample.status == "unsupported":
             return Evaluation(None, is_judged=False, reason=sample.reason)
-        kind = judge.fault(found, reference_s, allowed_s, self.limits)
+        kind = faults.fault(found, reference_s, allowed_s, self.limits)
         return Evaluation(kind, True, found.reason, found.time_s, reference_s, found.wait_s)
 
     def suite_of(self, finding: Finding, name: str) -> Suite:
@@ -91,7 +91,7 @@ class Evaluator:
         rate_mbps = (
             link.forward_mbps if plain.cases[0].direction == "download" else link.return_mbps
         )
-        allowed_s = judge.allowed_wait_s(self.space.base | finding.changes, rate_mbps, self.limits)
+        allowed_s = faults.allowed_wait_s(self.space.base | finding.changes, rate_mbps, self.limits)
         return self.space.suite_of(
             finding.changes,
             seed=finding.seed,
@@ -119,7 +119,7 @@ class Evaluator:
             document = json.loads(outcome.read_text())
             start_s = document["transfers"][-1]["started_s"]
             end_s = start_s + document["transfers"][-1]["duration_s"]
-            wait_s = judge.longest_wait_s(document["samples"], start_s, end_s)
+            wait_s = faults.longest_wait_s(document["samples"], start_s, end_s)
         return Observed(sample.status, sample.reason, time_s, wait_s), sample
 
 
@@ -140,12 +140,12 @@ def target_of(finding: Finding, allowed_wait_s: float, limits: Limits) -> float:
 
 
 def _floor_s(suite: Suite, link: CaseLink) -> float:
-    """Return the shortest possible time of a suite's only case, s (physics.py)."""
+    """Return the shortest possible time of a suite's only case, s (time_floors.py)."""
     [case] = suite.cases
     before = 0 if case.sends_early_data else 1
     crossing = 1.0 if case.direction == "download" else 0.5
     payload_bytes = suite.marks_mb[-1] * 1e6
     return (
-        physics.floors_of(link, case).least_ms(before + crossing, payload_bytes, case.direction)
+        time_floors.floors_of(link, case).least_ms(before + crossing, payload_bytes, case.direction)
         / 1e3
     )

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 
-from satlab.check.search import shrink
-from satlab.check.search.conditions import Changes, Space
-from satlab.check.search.judge import Kind
-from satlab.check.search.record import Finding, SearchRecord
+from satlab.check.search.conditions import Changes, Space, rounded
+from satlab.check.search.faults import Kind
+from satlab.check.search.search_file import Finding, SearchRecord
 
 OTHER_SEEDS = 4
 """Number of further seeds with which a finding is repeated."""
@@ -168,7 +167,7 @@ class Search:
             finding.changes = dict(changes)
             self._save(None)
 
-        keep(shrink.shrink(self._space, finding.changes, holds, keep))
+        keep(shrink(self._space, finding.changes, holds, keep))
         for earlier in self._record.findings:
             if earlier is finding:
                 break
@@ -190,3 +189,41 @@ def _describe(finding: Finding, found: Evaluation) -> None:
     finding.time_s = found.time_s
     finding.reference_s = found.reference_s
     finding.wait_s = found.wait_s
+
+
+def shrink(
+    space: Space,
+    changes: Changes,
+    holds: Callable[[Changes], bool],
+    keep: Callable[[Changes], None],
+) -> dict[str, float]:
+    """Return the simplest condition: each value is reset to the case's, or else rounded, while the
+    fault persists (`holds`).
+
+    `keep` is called with each simpler condition, so that shrinking can continue after an
+    interruption. In the result no single value can be reset without losing the fault.
+    """
+    found = space.effective(changes)
+    is_simpler = True
+    while is_simpler:
+        is_simpler = False
+        for name in list(found):
+            without = space.effective(
+                {other: value for other, value in found.items() if other != name}
+            )
+            if name in found and holds(without):
+                found, is_simpler = without, True
+                keep(found)
+    for name, value in list(found.items()):
+        if name not in found or rounded(value, 1) == value:
+            continue
+        plain = space.effective(found | {name: _in_range(space, name, rounded(value, 1))})
+        if holds(plain):
+            found = plain
+            keep(found)
+    return found
+
+
+def _in_range(space: Space, name: str, value: float) -> float:
+    [quantity] = [one for one in space.quantities if one.name == name]
+    return min(max(value, quantity.low), quantity.high)

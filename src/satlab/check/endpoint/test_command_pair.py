@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from satlab.check.conftest import transfer_request
-from satlab.check.endpoint import command_line
-from satlab.check.endpoint.command_line import CommandLinePair
+from satlab.check.endpoint import command_pair
+from satlab.check.endpoint.command_pair import CommandLinePair
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
-from satlab.check.sandboxed import ExitReport
-from satlab.check.trace.pcap import UDP, CapturedTransfer, Datagram
+from satlab.check.sandboxed_program import ExitReport
+from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
+from satlab.check.trace.pcap import UDP
 from satlab.common.errors import ConfigError
 
 DONE = ExitReport(0, "", 0.1, 1 << 20, "")
@@ -35,7 +36,7 @@ def captured(size: int, lasted_s: float = 10.0) -> CapturedTransfer:
 
 
 def test_t03_each_word_of_a_command_stays_one_word(tmp_path: Path) -> None:
-    pair = command_line.parse("echo 'two words; $(id) {url}' {host}", "cat {www}/{path}")
+    pair = command_pair.parse("echo 'two words; $(id) {url}' {host}", "cat {www}/{path}")
     argv = pair.client(request(tmp_path), 0).argv
     assert argv[1:] == ("two words; $(id) https://server.satlab.test:4433/payload", "198.18.4.2")
     assert Path(argv[0]).is_absolute()
@@ -43,11 +44,11 @@ def test_t03_each_word_of_a_command_stays_one_word(tmp_path: Path) -> None:
 
 def test_all_faults_of_commands_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        command_line.parse("echo {hots} {prot}", "no-such-program-x", [tmp_path / "none"])
+        command_pair.parse("echo {hots} {prot}", "no-such-program-x", [tmp_path / "none"])
     text = " ".join(map(str, caught.value.faults))
     assert all(word in text for word in ("{hots}", "{prot}", "no-such-program-x", "none")), text
     with pytest.raises(ConfigError) as caught:
-        command_line.parse("echo 'open", None)
+        command_pair.parse("echo 'open", None)
     assert [fault.place for fault in caught.value.faults] == ["--client-cmd", "--server-cmd"]
 
 
@@ -55,7 +56,7 @@ def test_the_folder_of_a_program_is_readable_unless_the_host_s(tmp_path: Path) -
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    assert command_line.parse(str(program), "cat").allow_read == (tmp_path.resolve(),)
+    assert command_pair.parse(str(program), "cat").allow_read == (tmp_path.resolve(),)
 
 
 def test_unsupported_cases_have_a_reason(tmp_path: Path) -> None:

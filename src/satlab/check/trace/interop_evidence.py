@@ -8,7 +8,7 @@ from pathlib import Path
 
 from satlab.check.suite import Case
 from satlab.check.trace import quic_handshake
-from satlab.check.trace.pcap import CapturedTransfer
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.common import plain_files
 
 KEY_LOG = "logs/keys.log"
