@@ -6,18 +6,19 @@ Its cells are flows over one wire, or scenarios in labs. An optional real.yml ha
 plots that replace paper.yml's on the real clock.
 """
 
-import csv
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from satlab.common import paths, yaml_text
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, Fault
+from satlab.papers import published
 from satlab.papers.figures import FIGURES
+from satlab.papers.published import Published
 
 Clock = Literal["real", "virtual"]
 CLOCKS: dict[str, tuple[Clock, ...]] = {
@@ -244,25 +245,8 @@ class Grid(Strict):
     published: bool = False
 
 
-class Published(Strict):
-    """A figure of the paper, and its place in the paper. `cell`: an id, or its first parts."""
-
-    cell: str
-    algorithm: str
-    metric: str
-    phase: int
-    mean: float
-    sd: float | None
-    table: str
-    paper_figure: str = ""
-
-    def is_of(self, cell: Cell) -> bool:
-        """Return whether this is a figure of the given cell, for any algorithm."""
-        return self.cell == cell.id or cell.id.startswith(self.cell + "/")
-
-
 class Paper(Strict):
-    """paper.yml, with what real.yml replaces under the real clock.
+    """paper.yml, with what real.yml replaces under the real clock, and the `published` figures.
 
     `leave_out_uncalibrated`: runs out of calibration have no figures; otherwise they count.
     """
@@ -295,6 +279,7 @@ class Paper(Strict):
     agreements: tuple[Agreement, ...] = ()
     groups: Mapping[str, str] = {}
     factor_titles: Mapping[str, str] = {}
+    published: tuple[Published, ...] = ()
 
     def select(self, patterns: Sequence[str] | None, *, quick: bool) -> list[Cell]:
         """Return the cells that match a pattern (`test4/*`), or all; with `quick` the cells of the
@@ -317,7 +302,7 @@ class Paper(Strict):
         else the cell's whole time.
         """
         whole_s = cell.duration_s or self.duration_s
-        times = [row for row in self.published() if row.metric == "complete_s" and row.is_of(cell)]
+        times = [row for row in self.published if row.metric == "complete_s" and row.is_of(cell.id)]
         same = [row for row in times if row.algorithm == cell.published]
         return min(whole_s, max((row.mean for row in same or times), default=whole_s))
 
@@ -339,26 +324,6 @@ class Paper(Strict):
     def needed_of(self, cell: Cell) -> int:
         """Return the number of runs of a cell that a conclusion needs."""
         return min(self.least_runs, self.runs_of(cell))
-
-    def published(self) -> list[Published]:
-        """Read published.csv; none without the file.
-
-        Raises ConfigError for a row that cannot be used.
-        """
-        file = paths.PAPERS / self.name / "published.csv"
-        if not file.exists():
-            return []
-        try:
-            lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
-            rows = csv.DictReader(lines)
-            return [
-                Published.model_validate({k: v if v or k != "sd" else None for k, v in row.items()})
-                for row in rows
-            ]
-        except (OSError, ValidationError) as error:
-            raise ConfigError(
-                f"{file}: {error}", hint="docs/reproduce.md names the columns"
-            ) from error
 
 
 def expand(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -415,19 +380,27 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
 
     Raises ConfigError with every fault, also of names that refer to nothing.
     """
-    file = paths.PAPERS / name / "paper.yml"
+    folder = paths.PAPERS / name
+    file = folder / "paper.yml"
+    rows = published.read(folder / "published.csv")
     try:
         content = yaml_text.read(file)
-        if clock == "real" and clock != content.get("clock"):
-            file = file.with_name("real.yml")
-            content |= yaml_text.read(file)
-        content["cells"] = [cell for entry in content["cells"] for cell in expand(entry)]
+        cells_of_clocks = _cells(content)
+        if (folder / "real.yml").exists():
+            real = yaml_text.read(folder / "real.yml")
+            cells_of_clocks += _cells(real)
+            if clock == "real":
+                file = folder / "real.yml"
+                content |= real
+        content["cells"] = _cells(content)
         content["conclusions"] = [
             {name: value for name, value in one.items() if name != "factors"}
             for entry in content["conclusions"]
             for one in expand(entry)
         ]
+        content["published"] = tuple(rows.values())
         paper = Paper.model_validate(content)
+        every = [Cell.model_validate(cell) for cell in cells_of_clocks]
     except (OSError, ValidationError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{file}: {error}", hint="docs/reproduce.md describes a paper's folder"
@@ -444,7 +417,36 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
     ]
     if faults:
         raise ConfigError(f"{file}: {'; '.join(faults)}", hint="name what is there")
+    published.refuse(
+        folder / "published.csv",
+        [
+            fault
+            for number, row in rows.items()
+            for fault in _row_faults(f"{folder / 'published.csv'}:{number}", row, paper, every)
+        ],
+    )
     return paper
+
+
+def _cells(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [cell for entry in content["cells"] for cell in expand(entry)]
+
+
+def _row_faults(place: str, row: Published, paper: Paper, cells: Sequence[Cell]) -> Iterator[Fault]:
+    """Yield the faults of a published figure, which is of one of the `cells` of either clock."""
+    of_row = [cell for cell in cells if row.is_of(cell.id)]
+    same = [cell for cell in of_row if cell.published == row.algorithm]
+    if row.phase >= len(paper.phases):
+        yield Fault(f"{place}: phase", f"there is no phase {row.phase}", "count from 0")
+    if not of_row:
+        remedy = "write an id of paper.yml, or its first parts"
+        yield Fault(f"{place}: cell", f"there is no cell {row.cell}", remedy)
+    elif not same:
+        reason = f"no cell of {row.cell} is `published` for {row.algorithm}"
+        yield Fault(f"{place}: algorithm", reason, "name it in the cell")
+    elif not any(row.metric in cell.figures for cell in same):
+        reason = f"no cell of {row.cell} with {row.algorithm} has the figure {row.metric}"
+        yield Fault(f"{place}: metric", reason, "name it in the cell's `figures`")
 
 
 def _cell_faults(paper: Paper) -> list[str]:

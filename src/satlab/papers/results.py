@@ -16,7 +16,8 @@ from satlab.papers import values
 from satlab.papers.figures import FIGURES, RELATIVE, TIMED, least_s
 from satlab.papers.judgement import VERDICT, Judge, Judgement
 from satlab.papers.outcome import Run
-from satlab.papers.paper import Agreement, Cell, Grid, Paper, Published
+from satlab.papers.paper import Agreement, Cell, Grid, Paper
+from satlab.papers.published import Published
 from satlab.papers.values import Ours
 from satlab.report.page import Table
 
@@ -185,14 +186,10 @@ class PaperResults:
     def _phases(self, metric: str) -> range:
         return range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
 
-    @cached_property
-    def _published(self) -> list[Published]:
-        return self.paper.published()
-
     def _theirs(self, cell: Cell, metric: str, phase: int) -> Published | None:
         asked = (cell.published, metric, phase)
-        rows = (row for row in self._published if (row.algorithm, row.metric, row.phase) == asked)
-        return next((row for row in rows if row.is_of(cell)), None)
+        rows = (row for row in self.paper.published if row.is_of(cell.id))
+        return next((row for row in rows if (row.algorithm, row.metric, row.phase) == asked), None)
 
     def counted(self, cell: str) -> Sequence[Run]:
         """Return the runs of a cell that have figures."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
+import shutil
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from satlab.cli import app
 from satlab.common import paths
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.papers import figures, flow_request, page, paper
 from satlab.papers import outcome as outcomes
 from satlab.papers.judgement import Judgement
@@ -68,7 +71,7 @@ def simulated(name: str, cells: list[str], runs: int = 1, **given: Any) -> Paper
 
 def test_seed_003_is_that_of_the_paper() -> None:
     about = paper.load("seed-003")
-    published = about.published()
+    published = about.published
     # Tables 2 and 3: 8 rows of ngtcp2, two links, two figures.
     assert len(published) == 32
     cells = {(cell.id.split("/")[0], cell.published) for cell in about.cells if cell.published}
@@ -104,12 +107,8 @@ def test_every_cell_is_a_valid_request(name: str, clock: paper.Clock) -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_published_figures_have_a_cell_and_plots_have_factors(name: str) -> None:
+def test_plots_have_factors(name: str) -> None:
     about = paper.load(name)
-    of_any_clock = [cell for clock in paper.CLOCKS[name] for cell in paper.load(name, clock).cells]
-    for row in about.published():
-        cells = [c for c in of_any_clock if c.id == row.cell or c.id.startswith(row.cell + "/")]
-        assert any(c.published == row.algorithm and row.metric in c.figures for c in cells), row
     for plot in about.plots:
         cells = [cell for cell in about.cells if fnmatchcase(cell.id, plot.cells)]
         assert cells, plot.cells
@@ -358,12 +357,66 @@ def test_a_paper_with_faults_is_refused_whole(
         assert words in str(caught.value)
 
 
+def with_rows(folder: Path, *rows: str) -> list[str]:
+    """Return the faults of seed-003 with further published rows, which begin in line 35."""
+    shutil.copytree(paths.ROOT / "papers" / "seed-003", folder / "seed-003")
+    with (folder / "seed-003" / "published.csv").open("a") as file:
+        file.write("".join(f"{row}\n" for row in rows))
+    done = CliRunner().invoke(app, ["reproduce", "seed-003", "--clock", "real", "--dry-run"])
+    assert done.exit_code == ExitStatus.USAGE
+    assert done.stderr.startswith(f"error: {folder}/seed-003/published.csv has values that cannot")
+    assert done.stderr.endswith("hint: docs/reproduce.md describes the columns\n")
+    return [line.split("published.csv:")[1] for line in done.stderr.splitlines()[1:-1]]
+
+
+def test_a_published_row_that_cannot_be_read_is_named_with_line_column_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "PAPERS", tmp_path)
+    faults = with_rows(
+        tmp_path,
+        "test4,NewReno,goodput_mbps,second,nan,?,2,",
+        "test4,NewReno,goodput_mbps,0,9.5,,2,8,9",
+        "test4,NewReno",
+    )
+    assert [fault.split(": ")[0:2] for fault in faults] == [
+        ["35", "phase"],
+        ["35", "mean"],
+        ["35", "sd"],
+        ["36", "a further column"],
+        ["37", "metric"],
+        ["37", "phase"],
+        ["37", "mean"],
+        ["37", "sd"],
+        ["37", "table"],
+    ]
+    assert faults[2].endswith("(leave it empty if the paper has none)")
+
+
+def test_a_published_row_of_no_cell_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "PAPERS", tmp_path)
+    assert with_rows(
+        tmp_path,
+        "test9,NewReno,goodput_mbps,0,9.5,,2,",
+        "test4,BBRv9,goodput_mbps,2,9.5,,2,",
+        "test4,NewReno,jain,0,9.5,,2,",
+    ) == [
+        "35: cell: there is no cell test9 (write an id of paper.yml, or its first parts)",
+        "36: phase: there is no phase 2 (count from 0)",
+        "36: algorithm: no cell of test4 is `published` for BBRv9 (name it in the cell)",
+        "37: metric: no cell of test4 with NewReno has the figure jain"
+        " (name it in the cell's `figures`)",
+    ]
+
+
 def test_the_real_clock_has_the_stack_of_the_paper() -> None:
     about = paper.load("seed-003", "real")
     assert about.clock == "real"
     assert {cell.stack for cell in about.cells} == {"ngtcp2"}
     cells = {(cell.id.split("/")[0], cell.published) for cell in about.cells if cell.published}
-    assert {(row.cell, row.algorithm) for row in about.published()} == cells
+    assert {(row.cell, row.algorithm) for row in about.published} == cells
     assert [c.id for c in about.conclusions] == [c.id for c in paper.load("seed-003").conclusions]
     request = flow_request.request(about, about.cells[1], 1)
     (flow,) = request["flows"]
@@ -430,7 +483,7 @@ def test_too_few_runs_and_a_bound_within_the_interval_are_undecided() -> None:
 
 @pytest.mark.promise("P91")
 def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
-    rows = [row for row in paper.load("seed-003").published() if row.metric == "goodput_mbps"]
+    rows = [row for row in paper.load("seed-003").published if row.metric == "goodput_mbps"]
     published = {(row.cell, row.algorithm, row.phase): row.mean for row in rows}
 
     def agreement(factor: float, cells: list[str]) -> tuple[str, list[str]]:

@@ -24,10 +24,10 @@ def test_the_matrix_is_that_of_the_paper() -> None:
     about = paper.load("seed-002", "real")
     cells = about.select(None, quick=False)
     assert len(cells) == 2 * 4 * 8
-    rows = [row for row in about.published() if row.table == "II"]
+    rows = [row for row in about.published if row.table == "II"]
     assert len(rows) == 96
     for row in rows:
-        assert [c.id for c in cells if c.published == row.algorithm and row.is_of(c)] == [
+        assert [c.id for c in cells if c.published == row.algorithm and row.is_of(c.id)] == [
             f"{row.cell}/{row.algorithm}"
         ]
 
