@@ -26,10 +26,10 @@ from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
-from tests.calibrated import calibrated, faults
+from tests.calibration import calibrated, faults
 
 MARK = "SATLAB_TEST_MARK"
-STANDIN = Path(__file__).with_name("standin.py")
+STANDIN = Path(__file__).with_name("standin_satlink.py")
 Result = TypeVar("Result")
 
 

@@ -25,7 +25,7 @@ from satlab.lab import lab, netns
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.run.metrics_file import MetricsFile
-from tests.net import killed_up
+from tests.net import lab_up_process
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -111,7 +111,7 @@ def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
 
 
 def test_two_ups_at_once_build_one_lab(lab_id: str, standin: Path) -> None:
-    both = [killed_up.start(lab_id, standin, REQUEST.profile) for _ in range(2)]
+    both = [lab_up_process.start(lab_id, standin, REQUEST.profile) for _ in range(2)]
     assert [child.wait(20) for child in both] == [0, 0]
     assert Lab.attach(lab_id).status().phase == "up"
     lab.down(lab_id)
@@ -164,7 +164,7 @@ def test_satlink_killed(lab_id: str, standin: Path) -> None:
 def test_up_killed_in_the_middle(
     lab_id: str, standin: Path, module: str, name: str, call: int, then: str
 ) -> None:
-    child = killed_up.start(lab_id, standin, REQUEST.profile, module, name, call)
+    child = lab_up_process.start(lab_id, standin, REQUEST.profile, module, name, call)
     assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     if then == "up":
@@ -177,7 +177,7 @@ def test_up_interrupted(
     lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setenv("STANDIN_MODE", "mute")
-    child = killed_up.start(lab_id, standin, REQUEST.profile)
+    child = lab_up_process.start(lab_id, standin, REQUEST.profile)
     until(lambda: lab.status(lab_id).satlink_pid is not None)
     child.send_signal(number)
     assert child.wait(30) == 130

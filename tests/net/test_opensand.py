@@ -28,7 +28,7 @@ from satlab.link import opensand
 from satlab.link.config import LinkRequest
 from satlab.run import profile_import, scenario_run
 from tests import opensand_layouts
-from tests.net import killed_up
+from tests.net import lab_up_process
 from tests.net.conftest import AsPlanned
 
 pytestmark = pytest.mark.net
@@ -310,7 +310,7 @@ def test_interrupted_while_it_waits(
     lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENSAND_MODE", "idle")
-    with killed_up.start(lab_id, satlink, PROFILE, emulator="opensand") as child:
+    with lab_up_process.start(lab_id, satlink, PROFILE, emulator="opensand") as child:
         assert wait(lambda: lab.status(lab_id).satlink_pid is not None, 10)
         child.send_signal(signal.SIGINT)
         assert child.wait(30) != 0
@@ -322,7 +322,7 @@ def test_interrupted_while_it_waits(
 )
 def test_killed_in_the_middle(lab_id: str, satlink: Path, name: str, call: int) -> None:
     kill = ("lab", name, call)
-    with killed_up.start(lab_id, satlink, PROFILE, *kill, emulator="opensand") as child:
+    with lab_up_process.start(lab_id, satlink, PROFILE, *kill, emulator="opensand") as child:
         assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True

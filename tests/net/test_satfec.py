@@ -19,10 +19,10 @@ import pytest
 
 from satlab.common import paths
 from satlab.lab import pki
-from tests import job_programs, wires
-from tests.pepchain import DEADLINE_S
+from tests import job_programs, namespaces
+from tests.namespaces import run
+from tests.pep_chain import DEADLINE_S
 from tests.polling import until
-from tests.wires import run
 
 pytestmark = pytest.mark.net
 WIRE = {"client": "198.18.201.1", "server": "198.18.201.2"}
@@ -146,16 +146,16 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     nodes = [made.node(role) for role in WIRE]
     try:
         for node in nodes:
-            wires.add(node)
+            namespaces.add(node)
         ends = zip(nodes, WIRE.values(), strict=True)
-        wires.join(*(wires.End(node, "wire", address) for node, address in ends))
+        namespaces.join(*(namespaces.End(node, "wire", address) for node, address in ends))
         yield made
     finally:
         for end in made.started:
             with contextlib.suppress(ProcessLookupError):
                 end.process.kill()
             end.process.wait()
-        wires.remove(*nodes)
+        namespaces.remove(*nodes)
 
 
 def pings(pair: Pair, count: int = 480) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.polling import until
-from tests.serving import OVER, Service, fill, launch, marked, set_up
+from tests.serve_process import OVER, Service, fill, launch, marked, set_up
 
 WHERE = "/project/trial/scenario/echo/scenario_instance/"
 LIST = "/project/trial/scenario_instance/?quiet"
