@@ -26,6 +26,7 @@ from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.run.metrics_file import MetricsFile
 from tests.net import lab_up_process
+from tests.net.conftest import rtts_ms
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -372,12 +373,7 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     begin = time.monotonic()
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     up_s = time.monotonic() - begin
-    said = output(the_lab, "client", "ping", "-c", "20", "-i", "0.2", "-W", "3", SERVER)
-    rtts = [
-        float(line.rpartition("time=")[2].removesuffix(" ms"))
-        for line in said.splitlines()
-        if "time=" in line
-    ]
+    rtts = rtts_ms(the_lab, "client", SERVER, count=20, wait_s=3)
     begin = time.monotonic()
     the_lab.down()
     down_s = time.monotonic() - begin
