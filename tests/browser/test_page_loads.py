@@ -27,7 +27,7 @@ from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
 from satlab.run.page_import import writing
-from tests import job_programs, wires
+from tests import job_programs, namespaces
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -129,18 +129,20 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     client, server = (f"webtest-{os.getpid()}-{role}" for role in ("client", "server"))
     try:
         for node in (client, server):
-            wires.add(node)
+            namespaces.add(node)
             # As in the lab: a link-local address that comes late would make Chromium drop its
             # requests.
             off = (f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default"))
-            wires.run("ip", "netns", "exec", node, "sysctl", "-qw", *off)
-        wires.join(wires.End(client, "lan0", CLIENT), wires.End(server, "lan0", SERVER))
+            namespaces.run("ip", "netns", "exec", node, "sysctl", "-qw", *off)
+        namespaces.join(
+            namespaces.End(client, "lan0", CLIENT), namespaces.End(server, "lan0", SERVER)
+        )
         for node, address in ((client, CLIENT), (server, SERVER)):
             words = f"198.18.200.0/24 dev lan0 proto kernel scope link src {address} congctl cubic"
-            wires.run("ip", "-n", node, "route", "replace", *words.split())
+            namespaces.run("ip", "-n", node, "route", "replace", *words.split())
         yield Pair(client, server, folder)
     finally:
-        wires.remove(client, server)
+        namespaces.remove(client, server)
 
 
 @contextlib.contextmanager

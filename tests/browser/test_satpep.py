@@ -20,7 +20,7 @@ import pytest
 from satlab.common import paths
 from satlab.lab import pki, web_target
 from tests import job_programs
-from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, chain
+from tests.pep_chain import CLIENT, DEADLINE_S, SERVER, Chain, chain
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]

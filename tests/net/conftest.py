@@ -23,14 +23,19 @@ from satlab.common.errors import ExitStatus
 from satlab.common.topology import load
 from satlab.lab import lab, netns
 from satlab.lab.lab import Lab
+from satlab.link.config import LinkRequest
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
-from tests.calibrated import calibrated, faults
+from tests.calibration import calibrated, faults
 
 MARK = "SATLAB_TEST_MARK"
-STANDIN = Path(__file__).with_name("standin.py")
+STANDIN = Path(__file__).with_name("standin_satlink.py")
 Result = TypeVar("Result")
+
+
+class Up(Protocol):
+    def __call__(self, **link: Any) -> Lab: ...
 
 
 class AsPlanned(Protocol):
@@ -139,6 +144,34 @@ def lab_id(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         lab.down(name)
     assert left == before
     assert not seen & _interfaces(), "links of a lab showed up in the host's namespace"
+
+
+@pytest.fixture
+def up(lab_id: str, satlink: Path) -> Iterator[Up]:
+    """Return a function that brings the test's lab up with options of the link, and the terminals
+    of its profile; the lab goes down with the test.
+    """
+
+    def up(**link: Any) -> Lab:
+        options = LinkOptions(**link)
+        further = options.profile_terminals(satlink)
+        request = options.request(terminals=further)
+        return Lab.up(lab_id, options.topology(further), request, satlink=satlink)
+
+    yield up
+    lab.down(lab_id)
+
+
+@pytest.fixture
+def up_as_asked(lab_id: str, satlink: Path) -> Iterator[Callable[..., Lab]]:
+    """As `up`, with fields of a request, which options do not have, over a shipped profile."""
+
+    def up(profile: str, **request: Any) -> Lab:
+        asked = LinkRequest(profile=paths.PROFILES / profile, **request)
+        return Lab.up(lab_id, load(), asked, satlink=satlink)
+
+    yield up
+    lab.down(lab_id)
 
 
 def traces(name: str) -> dict[str, list[str]]:

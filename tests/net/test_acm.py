@@ -3,7 +3,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from satlab.common import paths
 from satlab.common.processes import wait
-from satlab.common.topology import load
-from satlab.lab import lab
 from satlab.lab.lab import Lab
 from satlab.link import control
-from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.link.config import LinkSet, Timeline, TimelineStep
 from satlab.run import link_probe
 from satlab.run.link_probe import NamespaceShell, ProbePath
 from satlab.run.metrics_file import MetricsFile
@@ -69,52 +66,43 @@ def since(metrics: MetricsFile, start: float, stop: float) -> list[dict[str, Any
 
 
 def test_a_ramp_under_saturated_udp_moves_the_rate_without_lost_frames(
-    lab_id: str, satlink: Path
+    up_as_asked: Callable[..., Lab],
 ) -> None:
     """17.99 dB is 32APSK 9/10 with a margin of 1 dB; 14.99 dB is 32APSK 4/5, with 89 % of the rate."""
-    request = LinkRequest(profile=paths.PROFILES / "geo-acm", timeline=ramp())
-    the_lab = Lab.up(lab_id, load(), request, satlink=satlink)
-    try:
-        assert the_lab.plan.forward.modcod == "32APSK 9/10"
-        with loaded(the_lab, 50_000_000, 13) as metrics:
-            began = time.time()
-            control.start_timeline(Path(the_lab.config.control or ""))
-            assert wait(lambda: metrics.samples()[-1]["t_unix_s"] > began + 10.5, 15)
-        during = since(metrics, began, began + 10.5)
-        assert sum(s["lost_frames"] for s in during) == 0
-        assert all(s["es_n0_db"] >= s["threshold_db"] for s in during)
-        ids = list(dict.fromkeys(s["modcod_id"] for s in during))
-        assert ids == sorted(ids, reverse=True)
-        assert (ids[0], ids[-1]) == (28, 25)
-        # Of 10 Mbaud, less the headers of GSE; the emulator's own rate is exact, a busy host's
-        # sender is not.
-        for efficiency, seconds in (
-            (4.453027, since(metrics, began, began + 1)),
-            (3.951571, during[-15:]),
-        ):
-            assert fmean(s["rate_bps"] for s in seconds) == pytest.approx(
-                10e6 * efficiency * 0.99, rel=0.05
-            )
-    finally:
-        lab.down(lab_id)
+    the_lab = up_as_asked("geo-acm", timeline=ramp())
+    assert the_lab.plan.forward.modcod == "32APSK 9/10"
+    with loaded(the_lab, 50_000_000, 13) as metrics:
+        began = time.time()
+        control.start_timeline(Path(the_lab.config.control or ""))
+        assert wait(lambda: metrics.samples()[-1]["t_unix_s"] > began + 10.5, 15)
+    during = since(metrics, began, began + 10.5)
+    assert sum(s["lost_frames"] for s in during) == 0
+    assert all(s["es_n0_db"] >= s["threshold_db"] for s in during)
+    ids = list(dict.fromkeys(s["modcod_id"] for s in during))
+    assert ids == sorted(ids, reverse=True)
+    assert (ids[0], ids[-1]) == (28, 25)
+    # Of 10 Mbaud, less the headers of GSE; the emulator's own rate is exact, a busy host's
+    # sender is not.
+    for efficiency, seconds in (
+        (4.453027, since(metrics, began, began + 1)),
+        (3.951571, during[-15:]),
+    ):
+        assert fmean(s["rate_bps"] for s in seconds) == pytest.approx(
+            10e6 * efficiency * 0.99, rel=0.05
+        )
 
 
-def test_a_sudden_fade_costs_frames_until_the_loop_has_followed(lab_id: str, satlink: Path) -> None:
+def test_a_sudden_fade_costs_frames_until_the_loop_has_followed(
+    up_as_asked: Callable[..., Lab],
+) -> None:
     """The control socket takes 10 dB off at once: frames are lost for a loop's time, then none."""
-    the_lab = Lab.up(
-        lab_id, load(), LinkRequest(profile=paths.PROFILES / "geo-acm"), satlink=satlink
-    )
-    try:
-        path = Path(the_lab.config.control or "")
-        with loaded(the_lab, 2_000_000, 6) as metrics:
-            began = time.time()
-            control.change(
-                path, LinkSet.model_validate({"direction": "forward", "attenuation_db": 10})
-            )
-            assert wait(lambda: metrics.samples()[-1]["t_unix_s"] > began + 4, 10)
-        assert sum(s["lost_frames"] for s in since(metrics, began, began + 2)) > 0
-        assert sum(s["lost_frames"] for s in since(metrics, began + 2, began + 4)) == 0
-        assert metrics.samples()[-1]["forward"]["modcod_id"] == 13
-        assert control.state(path)["directions"]["forward"]["attenuation_db"] == 10
-    finally:
-        lab.down(lab_id)
+    the_lab = up_as_asked("geo-acm")
+    path = Path(the_lab.config.control or "")
+    with loaded(the_lab, 2_000_000, 6) as metrics:
+        began = time.time()
+        control.change(path, LinkSet.model_validate({"direction": "forward", "attenuation_db": 10}))
+        assert wait(lambda: metrics.samples()[-1]["t_unix_s"] > began + 4, 10)
+    assert sum(s["lost_frames"] for s in since(metrics, began, began + 2)) > 0
+    assert sum(s["lost_frames"] for s in since(metrics, began + 2, began + 4)) == 0
+    assert metrics.samples()[-1]["forward"]["modcod_id"] == 13
+    assert control.state(path)["directions"]["forward"]["attenuation_db"] == 10

@@ -23,7 +23,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from tests import campaigns
-from tests.sshd import SSHD, Node, Nodes, key
+from tests.ssh_hosts import SSHD, Node, Nodes, key
 
 pytestmark = [
     pytest.mark.net,

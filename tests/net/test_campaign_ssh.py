@@ -18,7 +18,7 @@ from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from tests import campaigns
-from tests.sshd import SSHD, Nodes
+from tests.ssh_hosts import SSHD, Nodes
 
 pytestmark = [
     pytest.mark.net,

@@ -5,39 +5,27 @@ import json
 import re
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import collect.link_samples
-from satlab.common import paths
 from satlab.common.processes import wait
-from satlab.common.topology import load
-from satlab.lab import lab
 from satlab.lab.lab import Lab
 from satlab.link import control
-from satlab.link.config import LinkRequest, LinkSet, Timeline, TimelineStep
+from satlab.link.config import LinkSet, Timeline, TimelineStep
 from tests.net.conftest import rtts_ms
 
 pytestmark = pytest.mark.net
 
 SERVER = "198.18.4.2"
-Up = Callable[..., tuple[Lab, Path]]
-GEO = paths.PROFILES / "geo"
+UpAsAsked = Callable[..., Lab]
 
 
-@pytest.fixture
-def up(lab_id: str, satlink: Path) -> Iterator[Up]:
-    """Bring the test's lab up; return it with its control socket."""
-
-    def up(**link: Any) -> tuple[Lab, Path]:
-        found = Lab.up(lab_id, load(), LinkRequest(profile=GEO, **link), satlink=satlink)
-        return found, Path(found.config.control or "")
-
-    yield up
-    lab.down(lab_id)
+def control_of(the_lab: Lab) -> Path:
+    """Return the control socket of a lab."""
+    return Path(the_lab.config.control or "")
 
 
 def changes(the_lab: Lab) -> list[dict[str, object]]:
@@ -50,9 +38,10 @@ def changes(the_lab: Lab) -> list[dict[str, object]]:
 
 
 @pytest.mark.promise("P7")
-def test_delay_changes_while_ping_runs(up: Up) -> None:
+def test_delay_changes_while_ping_runs(up_as_asked: UpAsAsked) -> None:
     """250 ms each way, then 100 ms: the RTT falls by 300 ms, and the change stands in the metrics."""
-    the_lab, path = up()
+    the_lab = up_as_asked("geo")
+    path = control_of(the_lab)
     assert path.stat().st_mode & 0o777 == 0o600
     argv = [*the_lab.enter_argv("client"), "ping", "-n", "-c", "30", "-i", "0.1", "-W", "3", SERVER]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as ping:
@@ -70,9 +59,10 @@ def test_delay_changes_while_ping_runs(up: Up) -> None:
     assert control.state(path)["directions"]["return"]["delay_ms"] == 100
 
 
-def test_no_bytes_stop_the_link(up: Up) -> None:
+def test_no_bytes_stop_the_link(up_as_asked: UpAsAsked) -> None:
     """Nonsense, halves and silence on the socket leave packets and later requests alone."""
-    the_lab, path = up()
+    the_lab = up_as_asked("geo")
+    path = control_of(the_lab)
     for junk in (b"", b"\0\xff" * 500 + b"\n", b"[" * 70000, b'{"set": {}}\n', b'{"set":'):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
@@ -83,14 +73,15 @@ def test_no_bytes_stop_the_link(up: Up) -> None:
 
 
 @pytest.mark.promise("P7")
-def test_a_timeline_acts_at_its_exact_times(up: Up) -> None:
+def test_a_timeline_acts_at_its_exact_times(up_as_asked: UpAsAsked) -> None:
     """Steps since the request are carried out at exact distances, the end of an outage included."""
     steps = [
         {"at_s": 0.25, "set": {"direction": "forward", "delay_ms": 20}},
         {"at_s": 0.5, "set": {"direction": "forward", "outage": 0.125}},
     ]
     timeline = Timeline(starts="on-request", steps=tuple(map(TimelineStep.model_validate, steps)))
-    the_lab, path = up(timeline=timeline)
+    the_lab = up_as_asked("geo", timeline=timeline)
+    path = control_of(the_lab)
     zero = control.start_timeline(path)["t_s"]
     assert wait(lambda: len(changes(the_lab)) == 3, 30)
     done = changes(the_lab)

@@ -19,11 +19,11 @@ import pytest
 from collect import summaries
 from satlab.common import ipv6, paths
 from satlab.common.topology import Role
-from satlab.lab import lab, pki
+from satlab.lab import pki
 from satlab.lab.lab import Lab
 from satlab.link.options import LinkOptions
 from tests import job_programs
-from tests.net.conftest import AsPlanned, measured_run
+from tests.net.conftest import AsPlanned, Up, measured_run
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -48,14 +48,19 @@ print(len(received), received.decode().strip())
 """
 
 
+@pytest.fixture
+def _haproxy() -> None:
+    if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
+        pytest.skip("haproxy is not installed")
+
+
+@pytest.mark.usefixtures("_haproxy")
 @pytest.mark.parametrize(
     ("scenario", "more"), [("tcp", {"duration": "3"}), ("web_tcp", {"protocol": "h1"})]
 )
 def test_p304_connections_over_ipv6_are_split_in_a_run(
     as_planned: AsPlanned, scenario: str, more: dict[str, Any]
 ) -> None:
-    if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
-        pytest.skip("haproxy is not installed")
     link = LinkOptions(profile="leo", ip="6")
     result = measured_run(as_planned, scenario, link, pep="haproxy", **more)
     found = summaries(result.records)
@@ -131,23 +136,20 @@ class Path6:
 
 
 @pytest.fixture
-def path6(lab_id: str, satlink: Path, tmp_path: Path) -> Iterator[Path6]:
-    options = LinkOptions(profile="leo", ip="both")
-    made = Path6(Lab.up(lab_id, options.topology(), options.request(), satlink=satlink), tmp_path)
+def path6(up: Up, tmp_path: Path) -> Iterator[Path6]:
+    made = Path6(up(profile="leo", ip="both"), tmp_path)
     yield made
     for process in made.started:
         process.kill()
         process.wait()
-    lab.down(lab_id)
 
 
+@pytest.mark.usefixtures("_haproxy")
 def test_p305_legs_of_tcp_find_the_mtu_of_their_path(path6: Path6) -> None:
     """No leg's endpoint has the address of the proxy:
 
     ICMP errors are about connections of client and server.
     """
-    if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
-        pytest.skip("haproxy is not installed")
     for node in PROXIES:
         path6.proxy(node, "haproxy")
     path6.start("server", sys.executable, "-c", SEND, path6.server, str(SIZE))

@@ -25,7 +25,8 @@ from satlab.lab import lab, netns
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import Direction, LinkRequest, Loss
 from satlab.run.metrics_file import MetricsFile
-from tests.net import killed_up
+from tests.net import lab_up_process
+from tests.net.conftest import rtts_ms
 from tests.polling import until
 
 pytestmark = pytest.mark.net
@@ -111,7 +112,7 @@ def test_up_twice_changes_nothing(lab_id: str, standin: Path) -> None:
 
 
 def test_two_ups_at_once_build_one_lab(lab_id: str, standin: Path) -> None:
-    both = [killed_up.start(lab_id, standin, REQUEST.profile) for _ in range(2)]
+    both = [lab_up_process.start(lab_id, standin, REQUEST.profile) for _ in range(2)]
     assert [child.wait(20) for child in both] == [0, 0]
     assert Lab.attach(lab_id).status().phase == "up"
     lab.down(lab_id)
@@ -164,7 +165,7 @@ def test_satlink_killed(lab_id: str, standin: Path) -> None:
 def test_up_killed_in_the_middle(
     lab_id: str, standin: Path, module: str, name: str, call: int, then: str
 ) -> None:
-    child = killed_up.start(lab_id, standin, REQUEST.profile, module, name, call)
+    child = lab_up_process.start(lab_id, standin, REQUEST.profile, module, name, call)
     assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     if then == "up":
@@ -177,7 +178,7 @@ def test_up_interrupted(
     lab_id: str, standin: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setenv("STANDIN_MODE", "mute")
-    child = killed_up.start(lab_id, standin, REQUEST.profile)
+    child = lab_up_process.start(lab_id, standin, REQUEST.profile)
     until(lambda: lab.status(lab_id).satlink_pid is not None)
     child.send_signal(number)
     assert child.wait(30) == 130
@@ -372,12 +373,7 @@ def test_satlink_round_trip_is_as_planned(lab_id: str, satlink: Path) -> None:
     begin = time.monotonic()
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     up_s = time.monotonic() - begin
-    said = output(the_lab, "client", "ping", "-c", "20", "-i", "0.2", "-W", "3", SERVER)
-    rtts = [
-        float(line.rpartition("time=")[2].removesuffix(" ms"))
-        for line in said.splitlines()
-        if "time=" in line
-    ]
+    rtts = rtts_ms(the_lab, "client", SERVER, count=20, wait_s=3)
     begin = time.monotonic()
     the_lab.down()
     down_s = time.monotonic() - begin

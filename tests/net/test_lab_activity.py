@@ -16,7 +16,7 @@ from satlab.common import netns_names
 from satlab.common.paths import PROGRAMS
 from satlab.lab import pki
 from satlab.run.lab_activity import Activity, Sampler, Sampling
-from tests import wires
+from tests import namespaces
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -46,9 +46,9 @@ def lab_id() -> Iterator[str]:
     started: list[subprocess.Popen[str]] = []
     try:
         for name in names:
-            wires.add(name)
+            namespaces.add(name)
         ends = zip(names, ("198.18.200.1", SERVER), strict=True)
-        wires.join(*(wires.End(name, "lan0", address) for name, address in ends))
+        namespaces.join(*(namespaces.End(name, "lan0", address) for name, address in ends))
         for name, script in ((names[1], SINK), (names[0], SOURCE)):
             inside = ["ip", "netns", "exec", name, sys.executable, "-c", script]
             started.append(subprocess.Popen(inside, stdout=subprocess.PIPE, text=True))
@@ -60,7 +60,7 @@ def lab_id() -> Iterator[str]:
         for process in started:
             process.kill()
             process.communicate()
-        wires.remove(*names)
+        namespaces.remove(*names)
 
 
 @pytest.mark.promise("P61")

@@ -31,28 +31,24 @@ def test_the_lan_loses_what_was_asked_for_and_the_rest_nothing(lab_id: str, satl
     """10 % each way leave 81 % of the echoes; the metrics of the LAN count the others."""
     request = LinkRequest(profile=paths.PROFILES / "leo", lan_loss=0.1)
     the_lab = Lab.up(lab_id, load(), request, satlink=satlink)
-    try:
-        assert Lab.up(lab_id, load(), request, satlink=satlink).found
-        with pytest.raises(ConfigError, match="another configuration"):
-            Lab.up(lab_id, load(), LinkRequest(profile=paths.PROFILES / "leo"), satlink=satlink)
-        came = replies(the_lab, PROXY, 600)
-        assert abs(came - 486) < 4 * 9.6
-        assert 0 < replies(the_lab, SERVER, 20) <= 20
+    assert Lab.up(lab_id, load(), request, satlink=satlink).found
+    with pytest.raises(ConfigError, match="another configuration"):
+        Lab.up(lab_id, load(), LinkRequest(profile=paths.PROFILES / "leo"), satlink=satlink)
+    came = replies(the_lab, PROXY, 600)
+    assert abs(came - 486) < 4 * 9.6
+    assert 0 < replies(the_lab, SERVER, 20) <= 20
 
-        def lost() -> int:
-            lines = (Path(the_lab.config.metrics).with_name("lan.jsonl")).read_text().splitlines()
-            samples = [json.loads(line) for line in lines if '"sample"' in line]
-            return sum(
-                s[d]["lost_packets"]
-                for s in samples
-                for d in ("terrestrial_down", "terrestrial_up")
-            )
+    def lost() -> int:
+        lines = (Path(the_lab.config.metrics).with_name("lan.jsonl")).read_text().splitlines()
+        samples = [json.loads(line) for line in lines if '"sample"' in line]
+        return sum(
+            s[d]["lost_packets"] for s in samples for d in ("terrestrial_down", "terrestrial_up")
+        )
 
-        assert wait(lambda: lost() >= 600 - came, 30)
-        assert the_lab.lan is not None
-        assert the_lab.lan.near.netns.endswith(".client")  # down is towards it
-        text = Path(the_lab.config.metrics).read_text()
-        path = [json.loads(line) for line in text.splitlines() if '"sample"' in line]
-        assert not any(sample[d]["lost_packets"] for sample in path for d in ("forward", "return"))
-    finally:
-        lab.down(lab_id)
+    assert wait(lambda: lost() >= 600 - came, 30)
+    assert the_lab.lan is not None
+    assert the_lab.lan.near.netns.endswith(".client")  # down is towards it
+    text = Path(the_lab.config.metrics).read_text()
+    path = [json.loads(line) for line in text.splitlines() if '"sample"' in line]
+    assert not any(sample[d]["lost_packets"] for sample in path for d in ("forward", "return"))
+    lab.down(lab_id)

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ from satlab.link import opensand
 from satlab.link.config import LinkRequest
 from satlab.run import profile_import, scenario_run
 from tests import opensand_layouts
-from tests.net import killed_up
-from tests.net.conftest import AsPlanned
+from tests.net import lab_up_process
+from tests.net.conftest import AsPlanned, rtts_ms
 
 pytestmark = pytest.mark.net
 
@@ -63,9 +63,8 @@ def ip(lab_id: str, node: str, *arguments: str) -> list[dict[str, Any]]:
 
 
 def echo(the_lab: Lab) -> float:
-    argv = [*the_lab.enter_argv("client"), "ping", "-n", "-c", "1", "-W", "3", SERVER]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True)
-    return float(done.stdout.partition("time=")[2].split()[0])
+    (rtt_ms,) = rtts_ms(the_lab, "client", SERVER, count=1, wait_s=3)
+    return rtt_ms
 
 
 # --- how it is called, and what it finds ----------------------------------------------------------
@@ -310,7 +309,7 @@ def test_interrupted_while_it_waits(
     lab_id: str, satlink: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENSAND_MODE", "idle")
-    with killed_up.start(lab_id, satlink, PROFILE, emulator="opensand") as child:
+    with lab_up_process.start(lab_id, satlink, PROFILE, emulator="opensand") as child:
         assert wait(lambda: lab.status(lab_id).satlink_pid is not None, 10)
         child.send_signal(signal.SIGINT)
         assert child.wait(30) != 0
@@ -322,7 +321,7 @@ def test_interrupted_while_it_waits(
 )
 def test_killed_in_the_middle(lab_id: str, satlink: Path, name: str, call: int) -> None:
     kill = ("lab", name, call)
-    with killed_up.start(lab_id, satlink, PROFILE, *kill, emulator="opensand") as child:
+    with lab_up_process.start(lab_id, satlink, PROFILE, *kill, emulator="opensand") as child:
         assert child.wait(20) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True
@@ -343,28 +342,34 @@ def test_a_host_without_opensand(
 # --- a whole run ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A run over the command line: its status, its folder, the records that it printed."""
+
+    status: int
+    folder: Path
+    rows: list[dict[str, Any]]
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        """Return the checks of its calibration by name."""
+        text = (self.folder / "raw" / "calibration.json").read_text()
+        return {check["name"]: check for check in json.loads(text)["checks"]}
+
+
+def bulk_tcp(runs: Path) -> Ran:
+    argv = f"{sys.executable} -m satlab run bulk_tcp --emulator opensand --json".split()
+    argv += f"--set duration=4 --runs {runs}".split()
+    env = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=False)
+    assert done.returncode in {0, 4}, done.stderr
+    (manifest,) = runs.glob("*/manifest.json")
+    return Ran(done.returncode, manifest.parent, [*map(json.loads, done.stdout.splitlines())])
+
+
 @pytest.mark.promise("P55")
 def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> None:
-    def attempt(runs: Path) -> tuple[Path, str]:
-        argv = [
-            sys.executable,
-            "-m",
-            "satlab",
-            "run",
-            str(paths.SCENARIOS / "bulk_tcp.json"),
-            "--emulator",
-            "opensand",
-        ]
-        argv += ["--set", "duration=4", "--runs", str(runs), "--json"]
-        env = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
-        done = subprocess.run(
-            argv, capture_output=True, text=True, env=env, timeout=120, check=False
-        )
-        assert done.returncode in {0, 4}, done.stderr
-        (folder,) = runs.iterdir()
-        return folder, done.stdout
-
-    folder, said = as_planned(attempt)
+    ran = as_planned(bulk_tcp)
+    folder, checks = ran.folder, ran.checks()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["emulator"], manifest["versions"]["opensand"]) == (
         "opensand",
@@ -373,10 +378,6 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
     assert {f"raw/logs/opensand-{kind}.log" for kind in ENTITIES} <= set(manifest["files"])
     assert json.loads((folder / "plan.json").read_text())["emulator"] == "opensand"
     assert "netns, opensand" in (folder / "report" / "index.html").read_text()
-    checks = {
-        c["name"]: c
-        for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]
-    }
     late = {f"late_packet_ratio.terrestrial_{way}" for way in ("down", "up")}
     lost = {
         f"opensand_losses.{cause}" for cause in ("gse_encapsulation", "gse_reassembly", "socket")
@@ -393,11 +394,9 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
     bounds = [checks["rtt_ms"][name] for name in ("low", "expected", "high")]
     assert bounds == pytest.approx([584, 602.25, 640], abs=0.1)
     assert checks["rtt_ms"]["ok"], checks["rtt_ms"]
-    rows = [json.loads(line) for line in said.splitlines()]
-    assert {r["labels"]["direction"] for r in rows if r["metric"] == "link_in_packets"} == {
-        "terrestrial_down",
-        "terrestrial_up",
-    }
+    links = [row for row in ran.rows if row["metric"] == "link_in_packets"]
+    directions = {row["labels"]["direction"] for row in links}
+    assert directions == {"terrestrial_down", "terrestrial_up"}
     assert lab.status(scenario_run.lab_id(folder.name)).phase == "absent"
 
 
@@ -408,31 +407,14 @@ def test_losses_of_opensand_mark_the_run_and_are_explained(
     """The stand-in loses each hundredth packet at the GW and logs it as 8.2.0 does."""
     monkeypatch.setenv("OPENSAND_MODE", "lossy")
     monkeypatch.setenv("OPENSAND_ENTITY", "gw")
-    argv = [
-        sys.executable,
-        "-m",
-        "satlab",
-        "run",
-        str(paths.SCENARIOS / "bulk_tcp.json"),
-        "--emulator",
-        "opensand",
-    ]
-    argv += ["--set", "duration=4", "--runs", str(tmp_path), "--json"]
-    env = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=False)
-    assert done.returncode == 4, done.stderr
-    (folder,) = (entry for entry in tmp_path.iterdir() if (entry / "manifest.json").exists())
-    checks = {
-        c["name"]: c
-        for c in json.loads((folder / "raw" / "calibration.json").read_text())["checks"]
-    }
-    judged = checks["opensand_losses.gse_encapsulation"]
+    ran = bulk_tcp(tmp_path)
+    assert ran.status == 4
+    judged, folder = ran.checks()["opensand_losses.gse_encapsulation"], ran.folder
     assert not judged["ok"]
     assert judged["measured"] >= 1
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
     counted = {
         row["labels"]["entity"]: row["value"]
-        for row in rows
+        for row in ran.rows
         if row["metric"] == "opensand_losses" and row["labels"]["cause"] == "gse_encapsulation"
     }
     log = (folder / "raw" / "logs" / "opensand-gw.log").read_text()

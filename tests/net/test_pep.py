@@ -24,12 +24,13 @@ import pytest
 
 from satlab.common.paths import PROGRAMS, SCHEMAS
 from satlab.lab import pki
-from tests import job_programs
+from tests import job_programs, namespaces
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
 CLIENT, SERVER = "198.18.201.2", "198.18.202.2"
+NAME = "kepler.satlab.test"
 DEADLINE_S = 20.0
 ECHO = f"""
 import socket
@@ -70,12 +71,16 @@ class Chain:
     folder: Path
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
+    def node(self, role: str) -> str:
+        """Return the name of a namespace."""
+        return f"{self.name}-{role}"
+
     def run(self, node: str, *argv: str) -> str:
-        inside = ["ip", "netns", "exec", f"{self.name}-{node}", *argv]
+        inside = ["ip", "netns", "exec", self.node(node), *argv]
         return subprocess.run(inside, capture_output=True, text=True, check=True, timeout=20).stdout
 
     def start(self, node: str, *argv: str) -> "subprocess.Popen[str]":
-        inside = ["ip", "netns", "exec", f"{self.name}-{node}", *argv]
+        inside = ["ip", "netns", "exec", self.node(node), *argv]
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         process = subprocess.Popen(inside, text=True, **pipes)
         self.started.append(process)
@@ -93,6 +98,21 @@ class Chain:
             words[program : program + 1] = ["-c", WITH_CONSENT, words[program], str(consent)]
         return self.start("proxy", *words)
 
+    def haproxy(self) -> "subprocess.Popen[str]":
+        """Start haproxy between client and server, ready."""
+        job = self.job("satlab_pep", "haproxy", CLIENT, SERVER)
+        self.ready("satlab_pep")
+        return job
+
+    def quic(self, keys: pki.Pki, *options: str, **more: Any) -> "subprocess.Popen[str]":
+        """Start satpep between client and server."""
+        words = ("quic", CLIENT, SERVER, "-l", "4433", *options)
+        return self.job("satlab_pep", *words, SATLAB_PKI=str(keys.folder), **more)
+
+    def listens(self, node: str, protocol: str, port: int) -> bool:
+        """Return whether a socket on a node has a port."""
+        return f":{port:04X} " in self.run(node, "cat", f"/proc/net/{protocol}")
+
     def ready(self, job: str) -> None:
         stats = self.folder / job / "stats.jsonl"
         until(lambda: stats.exists() and '"ready": 1' in stats.read_text(), f"{job} ready")
@@ -108,7 +128,7 @@ class Chain:
     def proxies(self) -> list[int]:
         """Return the proxy programs that run."""
         found = []
-        for pid in self.run("proxy", "ip", "netns", "pids", f"{self.name}-proxy").split():
+        for pid in self.run("proxy", "ip", "netns", "pids", self.node("proxy")).split():
             with contextlib.suppress(FileNotFoundError):  # it was the asking one
                 found += [int(pid)] if "haproxy" in Path(f"/proc/{pid}/comm").read_text() else []
         return found
@@ -120,7 +140,7 @@ class Chain:
         table = ("ip", "route", "show", "table", "all")
         memory = ("cat", "/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
         asked = (table, ("ip", "rule"), ("nft", "list", "ruleset"), memory)
-        inside = self.run("proxy", "ip", "netns", "pids", f"{self.name}-proxy")
+        inside = self.run("proxy", "ip", "netns", "pids", self.node("proxy"))
         return [
             *(self.run("proxy", *argv).replace("linkdown ", "") for argv in asked),
             str(len(inside.split())),
@@ -129,45 +149,40 @@ class Chain:
 
 @pytest.fixture
 def chain(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Chain]:
-    prefix = getattr(
-        request, "param", "satlab-"
-    )  # satpep refuses to run outside a lab's namespaces
+    # satpep refuses to run outside a lab's namespaces.
+    prefix = getattr(request, "param", "satlab-")
     found = Chain(f"{prefix}peplab{secrets.token_hex(3)}", tmp_path)
     nodes = ("client", "proxy", "server")
     try:
         for node in nodes:
-            subprocess.run(["ip", "netns", "add", f"{found.name}-{node}"], check=True)
+            namespaces.add(found.node(node))
             found.run(
                 node, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv4.ip_forward=1"
             )
-            found.run(node, "ip", "link", "set", "lo", "up")
-        for number, (far, subnet) in enumerate(
-            (("client", "198.18.201"), ("server", "198.18.202"))
-        ):
-            peer = ("peer", "name", "eth0", "netns", f"{found.name}-{far}")
-            found.run("proxy", "ip", "link", "add", f"lan{number}", "type", "veth", *peer)
-            for node, device, address in (
-                ("proxy", f"lan{number}", f"{subnet}.1"),
-                (far, "eth0", f"{subnet}.2"),
-            ):
-                found.run(node, "ip", "addr", "add", f"{address}/24", "dev", device)
-                found.run(node, "ip", "link", "set", device, "up")
-            found.run(far, "ip", "route", "add", "default", "via", f"{subnet}.1")
+        for number, (far, address) in enumerate((("client", CLIENT), ("server", SERVER))):
+            via = address.removesuffix("2") + "1"
+            namespaces.join(
+                namespaces.End(found.node("proxy"), f"lan{number}", via),
+                namespaces.End(found.node(far), "eth0", address),
+            )
+            found.run(far, "ip", "route", "add", "default", "via", via)
         yield found
     finally:
         for process in found.started:
             process.kill()
             process.communicate()
-        for node in nodes:
-            subprocess.run(
-                ["ip", "netns", "del", f"{found.name}-{node}"], check=False, capture_output=True
-            )
+        namespaces.remove(*map(found.node, nodes))
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> pki.Pki:
+    return pki.create(tmp_path / "pki", [NAME], [ip_address(SERVER)], datetime.now(UTC))
 
 
 def ask(chain: Chain) -> "subprocess.Popen[str]":
     """Open a connection to the server, which answers with the address that it sees."""
     chain.start("server", sys.executable, "-c", ECHO)
-    until(lambda: ":0007 " in chain.run("server", "cat", "/proc/net/tcp"), "echo server")
+    until(lambda: chain.listens("server", "tcp", 7), "echo server")
     return chain.start("client", sys.executable, "-c", ASK)
 
 
@@ -184,6 +199,13 @@ def stop(process: "subprocess.Popen[str]") -> tuple[int, str]:
     return process.returncode, log
 
 
+def fails(process: "subprocess.Popen[str]", status: int, *said: str) -> None:
+    """Assert that a job has ended by itself, and why."""
+    _, log = process.communicate(timeout=20)
+    assert process.returncode == status, log
+    assert all(words in log for words in said), log
+
+
 @pytest.fixture
 def haproxy() -> None:
     if not shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
@@ -197,8 +219,7 @@ def test_haproxy_splits_and_leaves_nothing_behind(chain: Chain) -> None:
     sides = ("-C", "reno", "-w", "100", "-c", CLIENT, "--client-side-congestion-control", "cubic")
     conf = chain.job("satlab_tcp_conf", *sides, "--client-side-initial-window", "20", "-p", "C")
     chain.ready("satlab_tcp_conf")
-    pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
-    chain.ready("satlab_pep")
+    pep = chain.haproxy()
     client = ask(chain)
     established = ("ss", "-tnH", "state", "established")
     until(
@@ -222,13 +243,10 @@ def test_haproxy_splits_and_leaves_nothing_behind(chain: Chain) -> None:
 @pytest.mark.promise("P64")
 def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> None:
     before = chain.state()
-    pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
-    chain.ready("satlab_pep")
+    pep = chain.haproxy()
     (program,) = chain.proxies()
     os.kill(program, signal.SIGKILL)
-    _, log = pep.communicate(timeout=20)
-    assert pep.returncode == 1
-    assert "haproxy ended with status -9" in log
+    fails(pep, 1, "haproxy ended with status -9")
     assert "status -9" in chain.stored("satlab_pep", "pep_json", "pep.schema.json")["fault"]
     assert chain.state() == before
     assert says(ask(chain)) == CLIENT, "without the proxy packets pass as before"
@@ -236,8 +254,7 @@ def test_a_killed_proxy_fails_the_job_and_the_next_one_works(chain: Chain) -> No
 
 @pytest.mark.usefixtures("haproxy")
 def test_an_agent_may_kill_the_proxy_before_it_stops_the_job(chain: Chain) -> None:
-    pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
-    chain.ready("satlab_pep")
+    pep = chain.haproxy()
     (program,) = chain.proxies()
     os.kill(program, signal.SIGKILL)
     until(lambda: not chain.proxies(), "the end of the proxy")
@@ -249,16 +266,13 @@ def test_an_agent_may_kill_the_proxy_before_it_stops_the_job(chain: Chain) -> No
 @pytest.mark.usefixtures("haproxy")
 def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
     before = chain.state()
-    pep = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
-    chain.ready("satlab_pep")
+    pep = chain.haproxy()
     pep.kill()
     pep.wait()
     for pid in chain.proxies():
         os.kill(pid, signal.SIGKILL)
     (chain.folder / "satlab_pep" / "stats.jsonl").unlink()
-    again = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
-    chain.ready("satlab_pep")
-    assert stop(again)[0] == 0
+    assert stop(chain.haproxy())[0] == 0
     assert chain.state() == before
 
 
@@ -266,24 +280,16 @@ def test_what_a_killed_job_left_is_removed_by_the_next(chain: Chain) -> None:
     not all((PROGRAMS / name).exists() for name in ("satpep", "satperf")), reason="not built"
 )
 @pytest.mark.promise("P65")
-def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Path) -> None:
-    made = pki.create(
-        tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
-    )
+def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, keys: pki.Pki) -> None:
     before = chain.state()
-    both = "-l 4433 -C reno -w 100 --client-side-initial-window 20 -a 10".split()
-    options = (
-        *both,
-        *"--server-side-congestion-control cubic --server-side-careful-resume on -p shop".split(),
-    )
-    job = chain.job("satlab_pep", "quic", CLIENT, SERVER, *options, SATLAB_PKI=str(made.folder))
+    both = "-C reno -w 100 --client-side-initial-window 20 -a 10".split()
+    server = "--server-side-congestion-control cubic --server-side-careful-resume on".split()
+    job = chain.quic(keys, *both, *server, "-p", "shop")
     chain.ready("satlab_pep")
-    trust = ("--cert", str(made.server_cert), "--key", str(made.server_key))
+    trust = ("--cert", str(keys.server_cert), "--key", str(keys.server_key))
     chain.start("server", str(PROGRAMS / "satperf"), "server", "--listen", f"{SERVER}:4433", *trust)
-    until(lambda: ":1151 " in chain.run("server", "cat", "/proc/net/udp"), "satperf server")
-    call = (
-        *f"--connect {SERVER}:4433 --server-name kepler.satlab.test --ca {made.ca_cert}".split(),
-    )
+    until(lambda: chain.listens("server", "udp", 4433), "satperf server")
+    call = f"--connect {SERVER}:4433 --server-name {NAME} --ca {keys.ca_cert}".split()
     client = chain.start("client", str(PROGRAMS / "satperf"), "client", *call, "--bytes", "2000000")
     lines, log = client.communicate(timeout=30)
     assert client.returncode == 0, log
@@ -305,65 +311,34 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, tmp_path: Pa
 
 
 @pytest.mark.skipif(not (PROGRAMS / "satpep").exists(), reason="not built")
-def test_p380_what_bbr3_lacks_is_refused_by_name(chain: Chain, tmp_path: Path) -> None:
-    made = pki.create(
-        tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
-    )
-
-    def bbr3(*more: str) -> subprocess.Popen[str]:
-        options = ("-l", "4433", "--server-side-congestion-control", "bbr3", *more)
-        return chain.job(
-            "satlab_pep", "quic", CLIENT, SERVER, *options, SATLAB_PKI=str(made.folder)
-        )
-
-    job = bbr3("--client-side-careful-resume", "on")
-    _, log = job.communicate(timeout=20)
-    assert job.returncode == 1
-    assert "satpep ended with status 2" in log
-    assert "client-side: careful-resume: is not offered next to bbr3" in log
-    job = bbr3()
-    until(
-        lambda: job.poll() is not None or ":1151 " in chain.run("proxy", "cat", "/proc/net/udp"),
-        "its socket",
-    )
+def test_p380_what_bbr3_lacks_is_refused_by_name(chain: Chain, keys: pki.Pki) -> None:
+    bbr3 = ("--server-side-congestion-control", "bbr3")
+    job = chain.quic(keys, *bbr3, "--client-side-careful-resume", "on")
+    refused = "client-side: careful-resume: is not offered next to bbr3"
+    fails(job, 1, "satpep ended with status 2", refused)
+    job = chain.quic(keys, *bbr3)
+    until(lambda: job.poll() is not None or chain.listens("proxy", "udp", 4433), "its socket")
     if job.poll() is not None:  # built with an older compiler
-        assert (
-            "congestion-control: bbr3: built without noq; build it"
-            in job.communicate(timeout=20)[1]
-        )
-        return
-    assert stop(job)[0] == 0
+        fails(job, 1, "congestion-control: bbr3: built without noq; build it")
+    else:
+        assert stop(job)[0] == 0
 
 
 @pytest.mark.skipif(not (PROGRAMS / "satpep").exists(), reason="not built")
 @pytest.mark.parametrize("chain", ["host-"], indirect=True)
-def test_t08_outside_a_lab_satpep_needs_the_operators_consent(chain: Chain, tmp_path: Path) -> None:
-    made = pki.create(
-        tmp_path / "pki", ["kepler.satlab.test"], [ip_address(SERVER)], datetime.now(UTC)
-    )
-    environment = {"SATLAB_PKI": str(made.folder)}
-    consent = tmp_path / "quic-proxy-consent"
-    job = chain.job(
-        "satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment
-    )
-    assert "this is not a network namespace of a lab" in job.communicate(timeout=20)[1]
+def test_t08_outside_a_lab_satpep_needs_the_operators_consent(
+    chain: Chain, keys: pki.Pki, tmp_path: Path
+) -> None:
+    consent, refused = tmp_path / "quic-proxy-consent", "this is not a network namespace of a lab"
+    assert refused in chain.quic(keys, consent=consent).communicate(timeout=20)[1]
     consent.touch()
-    for owner, mode in (
-        (65534, 0o644),
-        (0, 0o666),
-        (0, 0o664),
-    ):  # somebody else may have written it
+    for owner, mode in ((65534, 0o644), (0, 0o666), (0, 0o664)):  # others may have written it
         os.chown(consent, owner, 0)
         consent.chmod(mode)
-        job = chain.job(
-            "satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment
-        )
-        assert "this is not a network namespace of a lab" in job.communicate(timeout=20)[1]
+        assert refused in chain.quic(keys, consent=consent).communicate(timeout=20)[1]
     os.chown(consent, 0, 0)
     consent.chmod(0o644)
-    job = chain.job(
-        "satlab_pep", "quic", CLIENT, SERVER, "-l", "4433", consent=consent, **environment
-    )
+    job = chain.quic(keys, consent=consent)
     chain.ready("satlab_pep")
     assert stop(job)[0] == 0
 
@@ -372,20 +347,11 @@ def test_missing_programs_and_taken_ports_are_reported(chain: Chain, tmp_path: P
     empty = tmp_path / "empty"
     empty.mkdir()
     pepsal = chain.job("satlab_pep", "pepsal", CLIENT, SERVER, PATH=str(empty))
-    _, log = pepsal.communicate(timeout=20)
-    assert pepsal.returncode == 3
-    assert "pepsal is not installed" in log
-    chain.start(
-        "proxy",
-        sys.executable,
-        "-c",
-        "import socket; socket.create_server(('0.0.0.0', 5500)).accept()",
-    )
-    until(lambda: ":157C " in chain.run("proxy", "cat", "/proc/net/tcp"), "port taken")
-    taken = chain.job("satlab_pep", "haproxy", CLIENT, SERVER)
-    _, log = taken.communicate(timeout=20)
-    assert taken.returncode == 3
-    assert "port 5500 is in use" in log
+    fails(pepsal, 3, "pepsal is not installed")
+    listen = "import socket; socket.create_server(('0.0.0.0', 5500)).accept()"
+    chain.start("proxy", sys.executable, "-c", listen)
+    until(lambda: chain.listens("proxy", "tcp", 5500), "port taken")
+    fails(chain.job("satlab_pep", "haproxy", CLIENT, SERVER), 3, "port 5500 is in use")
 
 
 def test_p304_what_a_proxy_cannot_split_is_refused_before_it_starts(chain: Chain) -> None:
@@ -393,8 +359,7 @@ def test_p304_what_a_proxy_cannot_split_is_refused_before_it_starts(chain: Chain
         ("haproxy", CLIENT, "2001:2:0:1204::2", "different IP versions"),
         ("pepsal", "2001:2:0:1201::2", "2001:2:0:1204::2", "pepsal knows IPv4 alone"),
     ):
-        _, log = (job := chain.job("satlab_pep", engine, client, server)).communicate(timeout=20)
-        assert (job.returncode, said in log) == (2, True), log
+        fails(chain.job("satlab_pep", engine, client, server), 2, said)
 
 
 @pytest.mark.promise("P65")
@@ -402,11 +367,9 @@ def test_another_congestion_control_than_asked_for_fails_the_job(chain: Chain) -
     conf = chain.job("satlab_tcp_conf", "-C", "reno")
     chain.ready("satlab_tcp_conf")
     chain.start("server", "iperf3", "-s", "-1", "-B", SERVER)
-    until(lambda: ":1451 " in chain.run("server", "cat", "/proc/net/tcp"), "iperf3")
+    until(lambda: chain.listens("server", "tcp", 5201), "iperf3")
     chain.start("proxy", "iperf3", "-c", SERVER, "-t", "5", "-C", "cubic")
-    _, log = conf.communicate(timeout=20)
-    assert conf.returncode == 1
-    assert "uses cubic, not reno" in log
+    fails(conf, 1, "uses cubic, not reno")
 
 
 @pytest.mark.promise("P50")
@@ -414,14 +377,11 @@ def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Cha
     """What the conductor of a real OpenBACH keeps open to each agent: here it uses another
     congestion control.
     """
-    peer = ("peer", "name", "mgmt0", "netns", f"{chain.name}-client")
-    chain.run("proxy", "ip", "link", "add", "mgmt0", "type", "veth", *peer)
-    for node, address in (("proxy", "198.19.0.1"), ("client", "198.19.0.2")):
-        chain.run(node, "ip", "addr", "add", f"{address}/24", "dev", "mgmt0")
-        chain.run(node, "ip", "link", "set", "mgmt0", "up")
+    ends = (("proxy", "198.19.0.1"), ("client", "198.19.0.2"))
+    namespaces.join(*(namespaces.End(chain.node(node), "mgmt0", at) for node, at in ends))
     before = chain.run("proxy", "ip", "route", "show", "dev", "mgmt0")
     chain.start("client", "iperf3", "-s", "-1", "-B", "198.19.0.2")
-    until(lambda: ":1451 " in chain.run("client", "cat", "/proc/net/tcp"), "iperf3")
+    until(lambda: chain.listens("client", "tcp", 5201), "iperf3")
     session = chain.start("proxy", "iperf3", "-c", "198.19.0.2", "-t", "4", "-C", "reno")
     until(
         lambda: "198.19.0.2:5201" in chain.run("proxy", "ss", "-tnH"),
@@ -436,18 +396,11 @@ def test_a_session_on_a_control_network_is_neither_changed_nor_judged(chain: Cha
     assert session.wait(20) == 0
     assert conf.poll() is None, "the session has not failed the job"
     assert stop(conf)[0] == 0
-    assert all(
-        "198.19." not in c["peer"]
-        for c in chain.stored("satlab_tcp_conf", "tcp_conf_json", "tcp-conf.schema.json")[
-            "connections"
-        ]
-    )
+    seen = chain.stored("satlab_tcp_conf", "tcp_conf_json", "tcp-conf.schema.json")
+    assert all("198.19." not in connection["peer"] for connection in seen["connections"])
 
 
 def test_an_unknown_congestion_control_is_refused_and_nothing_is_changed(chain: Chain) -> None:
     before = chain.state()
-    conf = chain.job("satlab_tcp_conf", "-C", "hybla9")
-    _, log = conf.communicate(timeout=20)
-    assert conf.returncode == 3
-    assert "hybla9" in log
+    fails(chain.job("satlab_tcp_conf", "-C", "hybla9"), 3, "hybla9")
     assert chain.state() == before

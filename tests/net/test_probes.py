@@ -3,16 +3,10 @@
 
 import socket
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from satlab.common import paths
-from satlab.common.topology import load
-from satlab.lab import lab
-from satlab.lab.lab import Lab
-from satlab.link.config import LinkRequest
-from satlab.link.options import LinkOptions
+from tests.net.conftest import Up
 
 pytestmark = pytest.mark.net
 
@@ -25,18 +19,18 @@ def decoded(datagram: bytes) -> tuple[int, str, dict[str, float]]:
     return int(time_ms), entity, {name: float(value) for name, value in pairs.items()}
 
 
-def test_a_collector_reads_the_probes_of_both_entities(lab_id: str, satlink: Path) -> None:
-    """Each sample is a datagram of ST and one of GW, with time, names and values as OpenSAND's."""
+def heard_from(up: Up, profile: str, count: int) -> list[tuple[int, str, dict[str, float]]]:
+    """Bring a lab up with a collector; return so many of its datagrams."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as collector:
         collector.bind(("127.0.0.1", 0))
         collector.settimeout(5)
-        address = f"127.0.0.1:{collector.getsockname()[1]}"
-        request = LinkRequest(profile=paths.PROFILES / "geo-acm", probes=address)
-        Lab.up(lab_id, load(), request, satlink=satlink)
-        try:
-            heard = [decoded(collector.recv(65536)) for _ in range(6)]
-        finally:
-            lab.down(lab_id)
+        up(profile=profile, probes=f"127.0.0.1:{collector.getsockname()[1]}")
+        return [decoded(collector.recv(65536)) for _ in range(count)]
+
+
+def test_a_collector_reads_the_probes_of_both_entities(up: Up) -> None:
+    """Each sample is a datagram of ST and one of GW, with time, names and values as OpenSAND's."""
+    heard = heard_from(up, "geo-acm", 6)
     assert [entity for _, entity, _ in heard] == ["st1", "gw0"] * 3
     times = [time_ms for time_ms, entity, _ in heard if entity == "st1"]
     assert [later - earlier for earlier, later in pairwise(times)] == [100, 100]
@@ -49,21 +43,8 @@ def test_a_collector_reads_the_probes_of_both_entities(lab_id: str, satlink: Pat
     assert gw["spot_0.gw.phy.drops"] == 0
 
 
-def test_p382_each_terminal_of_a_profile_is_an_entity(lab_id: str, satlink: Path) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as collector:
-        collector.bind(("127.0.0.1", 0))
-        collector.settimeout(5)
-        options = LinkOptions(
-            profile="geo-terminals", probes=f"127.0.0.1:{collector.getsockname()[1]}"
-        )
-        further = options.profile_terminals(satlink)
-        Lab.up(
-            lab_id, options.topology(further), options.request(terminals=further), satlink=satlink
-        )
-        try:
-            heard = [decoded(collector.recv(65536)) for _ in range(8)]
-        finally:
-            lab.down(lab_id)
+def test_p382_each_terminal_of_a_profile_is_an_entity(up: Up) -> None:
+    heard = heard_from(up, "geo-terminals", 8)
     assert [entity for _, entity, _ in heard] == ["st1", "st4", "st5", "gw0"] * 2
     es_n0_db = [probes["spot_0.st.phy.total_cn"] for _, entity, probes in heard[:3]]
     assert es_n0_db[1] < es_n0_db[0], "ST 4 is in a fade"

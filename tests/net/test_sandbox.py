@@ -21,7 +21,7 @@ from satlab.lab import privileges, sandbox
 from satlab.lab.job_host import JOB_LIMITS
 from satlab.lab.sandbox import Limits, Mount, Place, Sandbox
 from satlab.openbach.job_process import JobProcess
-from tests.places import new_place
+from tests.sandbox_place import new_place
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """satfec as a program: two namespaces on one wire whose packet rules drop datagrams in runs."""
 
-import contextlib
 import json
 import os
 import re
@@ -19,10 +18,10 @@ import pytest
 
 from satlab.common import paths
 from satlab.lab import pki
-from tests import job_programs, wires
-from tests.pepchain import DEADLINE_S
+from tests import job_programs, namespaces
+from tests.namespaces import run
+from tests.pep_chain import DEADLINE_S
 from tests.polling import until
-from tests.wires import run
 
 pytestmark = pytest.mark.net
 WIRE = {"client": "198.18.201.1", "server": "198.18.201.2"}
@@ -61,6 +60,10 @@ class End:
         assert self.lines(kind), self.errors.read_text()
         return self.lines(kind)[-1]
 
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
     def end(self) -> dict[str, Any]:
         """Ask it to end, and return its summary."""
         self.process.send_signal(signal.SIGTERM)
@@ -85,16 +88,18 @@ class Pair:
     def inside(self, role: str, *argv: str) -> list[str]:
         return ["ip", "netns", "exec", self.node(role), *argv]
 
-    def start(self, role: str, *argv: str, to: str = "") -> End:
-        """Start an end, whatever becomes of it."""
-        out, errors = (self.folder / f"{len(self.started)}.{name}" for name in ("out", "err"))
-        peer = OTHER[role]
+    def reaches(self, role: str, address: str) -> bool:
+        """Return whether a ping from a node is answered."""
+        argv = self.inside(role, "ping", "-c", "1", "-W", "1", address)
+        return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+    def start(self, role: str, *argv: str, to: str = "", out: Path | None = None) -> End:
+        """Start an end, whatever becomes of it; `out` takes its lines."""
+        made, errors = (self.folder / f"{len(self.started)}.{name}" for name in ("out", "err"))
+        out, peer = out or made, OTHER[role]
         ends = [f"--listen={WIRE[role]}:{PORT}", f"--peer={to or WIRE[peer]}:{PORT}"]
-        tunnel = [
-            f"--address={INSIDE[role]}",
-            f"--peer-address={INSIDE[peer]}",
-            "--interval-ms=100",
-        ]
+        inside = [f"--address={INSIDE[role]}", f"--peer-address={INSIDE[peer]}"]
+        tunnel = [*inside, "--interval-ms=100"]
         with out.open("wb") as out_file, errors.open("wb") as error_file:
             command = self.inside(role, str(paths.PROGRAMS / "satfec"), *ends, *tunnel, *argv)
             end = End(subprocess.Popen(command, stdout=out_file, stderr=error_file), out, errors)
@@ -146,16 +151,14 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     nodes = [made.node(role) for role in WIRE]
     try:
         for node in nodes:
-            wires.add(node)
+            namespaces.add(node)
         ends = zip(nodes, WIRE.values(), strict=True)
-        wires.join(*(wires.End(node, "wire", address) for node, address in ends))
+        namespaces.join(*(namespaces.End(node, "wire", address) for node, address in ends))
         yield made
     finally:
         for end in made.started:
-            with contextlib.suppress(ProcessLookupError):
-                end.process.kill()
-            end.process.wait()
-        wires.remove(*nodes)
+            end.kill()
+        namespaces.remove(*nodes)
 
 
 def pings(pair: Pair, count: int = 480) -> int:
@@ -270,18 +273,13 @@ def test_bulk_data_crosses_a_quic_connection(pair: Pair, control: str) -> None:
 
 def test_an_end_of_a_quic_connection_is_killed_and_starts_anew(pair: Pair) -> None:
     client, server = pair.tunnel("--peer-timeout-s=4", control="cubic")
-    server.process.kill()
-    server.process.wait()
-    argv = pair.inside("server", "ping", "-c", "1", "-W", "1", INSIDE["client"])
-    assert subprocess.run(argv, capture_output=True, check=False).returncode != 0, (
-        "nothing passes without the tunnel"
-    )
+    server.kill()
+    assert not pair.reaches("server", INSIDE["client"]), "nothing passes without the tunnel"
     failed(client, 1, "was silent for 4 s")
     client, server = pair.tunnel(control="off")
     for role, end in (("client", client), ("server", server)):
         assert pings(pair, 10) == 10
-        end.process.kill()
-        end.process.wait()
+        end.kill()
         pair.start(role, *pair.quic("off")[role]).wait_for("connected")
         until(lambda: pings(pair, 5) == 5, "both ends hear each other")
 
@@ -289,21 +287,15 @@ def test_an_end_of_a_quic_connection_is_killed_and_starts_anew(pair: Pair) -> No
 def test_what_cannot_work_with_quic_is_named(pair: Pair) -> None:
     """Options and files that are missing, another authority, another name."""
     failed(pair.start("server", "--transport=quic"), 2, "needs --ca, or --cert and --key")
-    failed(
-        pair.start("server", "--transport=quic", "--ca=/nonexistent"),
-        3,
-        "/nonexistent: no certificate",
-    )
+    wrong = pair.start("server", "--transport=quic", "--ca=/nonexistent")
+    failed(wrong, 3, "/nonexistent: no certificate")
     ends = pair.quic("cubic")
     needs = "the path takes 1500 bytes, and packets of 1430 bytes need 1508"
     failed(pair.start("client", *ends["client"], "--mtu=1430"), 3, needs)
     pair.start("server", *ends["server"])
     other = f"--ca={pair.keys('other').ca_cert}"
-    failed(
-        pair.start("client", *ends["client"][:2], other),
-        1,
-        f"no QUIC connection with {WIRE['server']}:{PORT}",
-    )
+    stranger = pair.start("client", *ends["client"][:2], other)
+    failed(stranger, 1, f"no QUIC connection with {WIRE['server']}:{PORT}")
     failed(pair.start("client", *ends["client"], "--server-name=other.test"), 1, "certificate")
     pair.start("client", *ends["client"], "--server-name=satfec.test").wait_for("connected")
 
@@ -315,20 +307,16 @@ def test_it_has_no_privileges_and_its_device_goes_with_it(pair: Pair) -> None:
     assert re.search(r"^CapPrm:\s+0+$", status, re.M)
     assert re.search(r"^NoNewPrivs:\s+1$", status, re.M)
     assert "fec0" in run("ip", "-n", pair.node("client"), "link")
-    client.process.kill()
-    client.process.wait()
+    client.kill()
     assert "fec0" not in run("ip", "-n", pair.node("client"), "link")
 
 
 @pytest.mark.promise("P71")
 def test_a_killed_end_is_named_and_no_packet_bypasses_the_tunnel(pair: Pair) -> None:
     client, server = pair.tunnel("--peer-timeout-s=2")
-    client.process.kill()
-    client.process.wait()
-    argv = pair.inside("client", "ping", "-c", "1", "-W", "1", INSIDE["server"])
-    assert subprocess.run(argv, capture_output=True, check=False).returncode != 0
-    assert server.process.wait(DEADLINE_S) == 1
-    assert "was silent for 2 s" in server.errors.read_text()
+    client.kill()
+    assert not pair.reaches("client", INSIDE["server"])
+    failed(server, 1, "was silent for 2 s")
     pair.tunnel()
     assert pings(pair, 10) == 10
 
@@ -336,8 +324,7 @@ def test_a_killed_end_is_named_and_no_packet_bypasses_the_tunnel(pair: Pair) -> 
 def test_an_end_that_starts_anew_is_heard(pair: Pair) -> None:
     client, _ = pair.tunnel("--code=5,100")
     assert pings(pair, 20) == 20
-    client.process.kill()
-    client.process.wait()
+    client.kill()
     pair.start("client", "--code=5,100").wait_for("connected")
     assert pings(pair, 20) == 20
 
@@ -353,26 +340,19 @@ def test_what_cannot_work_is_named(pair: Pair) -> None:
     there.
     """
     failed(pair.start("client", "--peer-timeout-s=1"), 1, "was silent for 1 s")
-    failed(
-        pair.start("client", "--peer-timeout-s=1", to="198.18.201.9"),
-        1,
-        "198.18.201.9:5800 was silent for 1 s",
-    )
+    nobody = pair.start("client", "--peer-timeout-s=1", to="198.18.201.9")
+    failed(nobody, 1, "198.18.201.9:5800 was silent for 1 s")
     soon = "--peer-timeout-s=2"
     one, two = pair.start("client", "--mtu=1300", soon), pair.start("server", "--mtu=1400", soon)
     failed(one, 1, "the other end has an MTU of 1400 bytes, this one of 1300")
     failed(two, 1, "the other end has an MTU of 1300 bytes, this one of 1400")
-    failed(
-        pair.start("client", "--mtu=1480"),
-        3,
-        "the path takes 1500 bytes, and packets of 1480 bytes need 1520",
-    )
+    needs = "the path takes 1500 bytes, and packets of 1480 bytes need 1520"
+    failed(pair.start("client", "--mtu=1480"), 3, needs)
     pair.tunnel()
     taken = pair.start("client", f"--listen={WIRE['client']}:5801")
     failed(taken, 2, "cannot be used multiple times")
-    failed(
-        pair.start("client", "--code=3"), 2, "is not K,Z with two whole numbers, none or adaptive"
-    )
+    wrong = pair.start("client", "--code=3")
+    failed(wrong, 2, "is not K,Z with two whole numbers, none or adaptive")
 
 
 def test_an_end_of_another_version_is_named(pair: Pair) -> None:
@@ -419,27 +399,10 @@ def test_foreign_datagrams_change_nothing(pair: Pair) -> None:
 
 
 def test_a_full_disk_only_costs_lines(pair: Pair) -> None:
-    command = [
-        str(paths.PROGRAMS / "satfec"),
-        f"--listen={WIRE['client']}:{PORT}",
-        f"--peer={WIRE['server']}:{PORT}",
-    ]
-    command += [
-        f"--address={INSIDE['client']}",
-        f"--peer-address={INSIDE['server']}",
-        "--interval-ms=10",
-    ]
-    errors = pair.folder / "full.err"
-    with Path("/dev/full").open("wb") as full, errors.open("wb") as error_file:
-        client = End(
-            subprocess.Popen(pair.inside("client", *command), stdout=full, stderr=error_file),
-            errors,
-            errors,
-        )
-    pair.started.append(client)
+    client = pair.start("client", out=Path("/dev/full"))
     pair.start("server").wait_for("connected")
     assert pings(pair, 50) == 50
-    assert errors.read_text().count("No space left on device") == 1
+    assert client.errors.read_text().count("No space left on device") == 1
 
 
 # --- the job --------------------------------------------------------------------------------------
@@ -494,12 +457,6 @@ def state(pair: Pair) -> list[str]:
     return [run(*pair.inside("client", *argv)) for argv in asked]
 
 
-def reaches(pair: Pair) -> bool:
-    """Ping the server's own address from the client."""
-    argv = pair.inside("client", "ping", "-c", "1", "-W", "1", WIRE["server"])
-    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
-
-
 @pytest.fixture
 def jobs(pair: Pair) -> Iterator[dict[str, Job]]:
     """The job on both nodes, ready."""
@@ -531,7 +488,7 @@ def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(
     for each in found.values():
         each.ready()
     assert "dev fec0" in run(*pair.inside("client", "ip", "route", "get", WIRE["server"]))
-    assert all(reaches(pair) for _ in range(10))
+    assert all(pair.reaches("client", WIRE["server"]) for _ in range(10))
     assert [each.stop() for each in found.values()] == [0, 0]
     assert state(pair) == before
     for each in found.values():
@@ -542,7 +499,7 @@ def test_the_job_leads_traffic_through_the_tunnel_and_leaves_nothing_behind(
         assert summary["sources_received"] >= 10
         assert summary["outer_connections"] == (transport == "quic")
         assert '"recovered"' in (each.raw / "stats.jsonl").read_text()
-    assert reaches(pair), "without the tunnel packets pass as before"
+    assert pair.reaches("client", WIRE["server"]), "without the tunnel packets pass as before"
 
 
 def test_a_killed_tunnel_fails_the_job_and_the_peer_stays_unreachable(
@@ -557,10 +514,10 @@ def test_a_killed_tunnel_fails_the_job_and_the_peer_stays_unreachable(
     assert client.process.returncode == 1
     assert "satfec ended with status -9" in said
     assert "status -9" in client.stored()["fault"]
-    assert not reaches(pair), "no packet bypasses the tunnel"
+    assert not pair.reaches("client", WIRE["server"]), "no packet bypasses the tunnel"
     again = job(pair, "client", "5,100", name="again")
     again.ready()
-    assert reaches(pair)
+    assert pair.reaches("client", WIRE["server"])
     assert again.stop() == 0
 
 

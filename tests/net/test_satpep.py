@@ -23,7 +23,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.paths import SCHEMAS
 from satlab.lab import pki
-from tests.pepchain import CLIENT, DEADLINE_S, SERVER, Chain, Satpep, chain
+from tests.pep_chain import CLIENT, DEADLINE_S, SERVER, Chain, Satpep, chain
 from tests.polling import until
 
 pytestmark = pytest.mark.net

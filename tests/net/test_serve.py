@@ -25,7 +25,7 @@ from satlab.lab import lab, pki, privileges
 from satlab.service.supervisor import helper_socket
 from tests.archives import descriptor
 from tests.polling import until
-from tests.serving import (
+from tests.serve_process import (
     ENTITIES,
     ENVIRONMENT,
     OVER,

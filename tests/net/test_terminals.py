@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,20 @@ from collect import summaries
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
-from satlab.common.terminals import ProfileTerminal, clients, with_terminals
-from satlab.common.topology import load
+from satlab.common.terminals import clients
 from satlab.lab import lab
 from satlab.lab.lab import Lab
 from satlab.link import control, prometheus
-from satlab.link.config import LinkRequest, LinkSet
+from satlab.link.config import LinkSet
 from satlab.link.options import LinkOptions
 from satlab.run.metrics_file import MetricsFile
-from tests.net import killed_up
-from tests.net.conftest import AsPlanned, measured_run, rtts_ms
+from tests.net import lab_up_process
+from tests.net.conftest import AsPlanned, Up, measured_run, rtts_ms
 
 pytestmark = pytest.mark.net
 
 SERVER = "198.18.4.2"
 LEO = paths.PROFILES / "leo"
-HERE = with_terminals(load(), 3)
-Up = Callable[[], tuple[Lab, Path]]
 
 BLAST = """
 import socket, sys, time
@@ -45,18 +41,6 @@ while time.monotonic() < end:
     time.sleep(0.001)
 """
 """About 60 Mbit/s, three times what the forward link carries."""
-
-
-@pytest.fixture
-def up(lab_id: str, satlink: Path) -> Iterator[Up]:
-    """Bring a lab with three terminals up; return it with its control socket."""
-
-    def up() -> tuple[Lab, Path]:
-        found = Lab.up(lab_id, HERE, LinkRequest(profile=LEO), satlink=satlink)
-        return found, Path(found.config.control or "")
-
-    yield up
-    lab.down(lab_id)
 
 
 def fifos_of(the_lab: Lab, direction: str, terminal: int) -> dict[str, dict[str, Any]]:
@@ -90,7 +74,8 @@ def terminals_of(the_lab: Lab, direction: str) -> dict[int, dict[str, Any]]:
 def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_others(
     up: Up,
 ) -> None:
-    the_lab, path = up()
+    the_lab = up(profile="leo", terminals=3)
+    path, nodes = Path(the_lab.config.control or ""), the_lab.topology.nodes
     assert clients(the_lab.topology) == ("client", "client-2", "client-3")
     low = the_lab.plan.rtt_ms.configured
     for client in clients(the_lab.topology):
@@ -98,11 +83,11 @@ def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
         assert len(found) == 5, client
         assert low <= min(found) < low + 40, client
     # A further ST itself answers, on the satellite link, too.
-    own = HERE.nodes["st-2"].interfaces["sat0"].address
+    own = nodes["st-2"].interfaces["sat0"].address
     assert len(rtts_ms(the_lab, "server", str(own))) == 5
     # From one LAN to another: over the gateway, twice the satellite's delay each way, and no
     # terrestrial segment.
-    found = rtts_ms(the_lab, "client-2", HERE.nodes["client-3"].address)
+    found = rtts_ms(the_lab, "client-2", nodes["client-3"].address)
     assert len(found) == 5
     assert min(found) >= 4 * the_lab.plan.forward.one_way_delay_ms
     control.change(path, LinkSet(direction="forward", terminal=2, attenuation_db=40.0))
@@ -120,7 +105,7 @@ def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
 
 
 def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: Up) -> None:
-    the_lab, _ = up()
+    the_lab = up(profile="leo", terminals=3)
     quiet = min(rtts_ms(the_lab, "client-3", SERVER))
     to = the_lab.topology.nodes["client-2"].address
     argv = [*the_lab.enter_argv("server"), sys.executable, "-c", BLAST, to, "5"]
@@ -137,15 +122,9 @@ def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: 
 
 
 @pytest.fixture
-def of_profile(lab_id: str, satlink: Path) -> Iterator[Lab]:
+def of_profile(up: Up) -> Lab:
     """A lab with the terminals of geo-terminals: ST 1, ST 4 in a fade, ST 5 of another category."""
-    options = LinkOptions(profile="geo-terminals")
-    further = options.profile_terminals(satlink)
-    assert further == (ProfileTerminal(4), ProfileTerminal(5))
-    yield Lab.up(
-        lab_id, options.topology(further), options.request(terminals=further), satlink=satlink
-    )
-    lab.down(lab_id)
+    return up(profile="geo-terminals")
 
 
 def test_p196_terminals_of_a_profile_have_a_client_each_and_their_own_modcod(
@@ -193,7 +172,7 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
 
 
 def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, satlink: Path) -> None:
-    child = killed_up.start(lab_id, satlink, LEO, "netns", "_apply", 3, terminals=3)
+    child = lab_up_process.start(lab_id, satlink, LEO, "netns", "_apply", 3, terminals=3)
     assert child.wait(60) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True

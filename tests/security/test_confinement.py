@@ -30,7 +30,7 @@ from satlab.lab.job_host import LabHost
 from satlab.lab.sandbox import Limits, Mount, Place, Sandbox
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
-from tests.places import new_place
+from tests.sandbox_place import new_place
 from tests.security.test_jobs import add_job
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

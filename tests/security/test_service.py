@@ -22,7 +22,7 @@ from satlab.service.api.database import Store
 from satlab.service.api.settings import Settings
 from satlab.service.app import create_app
 from tests.polling import until
-from tests.serving import fill
+from tests.serve_process import fill
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"
 ARGUMENTS = {"arguments": {"count": "3"}}

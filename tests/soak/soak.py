@@ -24,7 +24,7 @@ from pathlib import Path
 from satlab.common import netns_names, paths, scratch
 from satlab.common.processes import wait
 from satlab.lab import lab, netns, ownership
-from tests.soak import service
+from tests.soak import serve_round
 
 COMMANDS = {
     "up": ["up", "--profile", "leo", "--lab"],
@@ -67,11 +67,13 @@ class Round:
         small = self.folder / "small"
         small.mkdir()
         if self.blow == "full":
-            size = service.SMALL if self.command == "serve" else SMALL
+            size = serve_round.SMALL if self.command == "serve" else SMALL
             subprocess.run(["mount", "-t", "tmpfs", "-o", size, "satlab-soak", small], check=True)
         try:
             if self.command == "serve":
-                return service.ServiceRound(self._rng, self.blow, small, self.folder / "log").play()
+                return serve_round.ServiceRound(
+                    self._rng, self.blow, small, self.folder / "log"
+                ).play()
             return self._strike(small) + self._left() + _torn(small)
         finally:
             if self.blow == "full":
@@ -173,7 +175,7 @@ def main() -> int:
             file.write(json.dumps(about | {"faults": done[number]}) + "\n")
         if not done[number]:
             scratch.remove(folder)
-    service.clean_up()
+    serve_round.clean_up()
     bad = [number for number, faults in done.items() if faults]
     print(f"{len(done)} rounds, {len(bad)} left something: {bad[:20]}")
     return 1 if bad else 0

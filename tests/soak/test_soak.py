@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak import service
+from tests.soak import serve_round
 from tests.soak.soak import Round
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -23,7 +23,7 @@ ROUNDS = {
 @pytest.fixture(scope="module", autouse=True)
 def _no_state_left() -> Iterator[None]:
     yield
-    service.clean_up()
+    serve_round.clean_up()
 
 
 @pytest.mark.parametrize("number", ROUNDS)

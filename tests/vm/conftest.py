@@ -17,8 +17,8 @@ from satlab.vm import inventory, provision
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from tests import second_terminal
-from tests.vm import gate, nspawn, standin_repository
-from tests.vm.stage import Provisioned
+from tests.vm import nspawn, package_proxy, standin_repository
+from tests.vm.provisioned import Provisioned
 
 ROOT = Path(__file__).resolve().parents[2]
 collect_ignore = (
@@ -65,15 +65,15 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
         address = str(control_address(inventory.machines(here)))
         standin = f"http://{standin_repository.HOST}"
         variables = {
-            "base_apt_proxy": f"http://{address}:{gate.PORT}",
+            "base_apt_proxy": f"http://{address}:{package_proxy.PORT}",
             "net4sat_uri": f"{standin}/net4sat",
             "net4sat_key": str(repository.key),
             "pep_pepsal": True,
             "collector_grafana": True,
-            "openbach_controller_repository": f"http://{address}:{gate.PORT}/openbach.git",
+            "openbach_controller_repository": f"http://{address}:{package_proxy.PORT}/openbach.git",
             "openbach_controller_commit": repository.commit,
         }
-        sources = gate.Sources(
+        sources = package_proxy.Sources(
             mirrors=frozenset({"deb.debian.org", "security.debian.org"}),
             folders={standin_repository.HOST: repository.folder, address: repository.folder},
             cache=nspawn.STATE / "packages",
@@ -89,7 +89,7 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
             "ANSIBLE_CACHE_PLUGIN": "jsonfile",
             "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(scratch / "facts"),
         }
-        with gate.serving(gate.listen(nspawn.LAB_ID, address), sources):
+        with package_proxy.serving(package_proxy.listen(nspawn.LAB_ID, address), sources):
             began = time.monotonic()
             recap = provision.play(folder, "site.yml", enter=containers.enter)
             yield Provisioned(containers, here, choices, recap, boot_s, time.monotonic() - began)

@@ -19,7 +19,7 @@ from satlab.common import netns_names, paths
 from satlab.common.errors import HostError
 from satlab.common.processes import TrackedProcess, start, wait
 from satlab.lab import netns
-from tests.vm import owner
+from tests.vm import stage_lock
 
 LAB_ID = "vmstage"
 FOLDERS = {
@@ -85,8 +85,8 @@ def running(folder: Path) -> Iterator[Libvirt]:
     """Run libvirtd as long as the block lasts; machines that are left are ended with their
     namespace.
     """
-    with owner.owned(LAB_ID, folder):
-        owner.end_processes(LAB_ID)
+    with stage_lock.owned(LAB_ID, folder):
+        stage_lock.end_processes(LAB_ID)
         netns.build_host(LAB_ID)
         for name in FOLDERS:
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def running(folder: Path) -> Iterator[Libvirt]:
                 raise HostError(f"libvirtd does not answer: {process.last_words()}")
             yield found
         finally:
-            with owner.unhurried():
+            with stage_lock.unhurried():
                 _end(process)
 
 
@@ -124,7 +124,7 @@ def _end(process: TrackedProcess) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGTERM)
     wait(process.is_reaped, 15)
-    owner.end_processes(LAB_ID)
+    stage_lock.end_processes(LAB_ID)
 
 
 def main(folder: Path) -> None:

@@ -25,7 +25,7 @@ from satlab.common.topology import Size, Topology, control_address
 from satlab.lab import netns
 from satlab.vm import box, inventory
 from satlab.vm.provision import VmFolder, ssh_options
-from tests.vm import owner
+from tests.vm import stage_lock
 
 TERMINALS = int(os.environ.get("SATLAB_VM_TERMINALS", "1"))
 """Terminals of the stage: 1, the full lab; or 2, the small lab with an ST and a client more."""
@@ -96,7 +96,7 @@ def _root() -> Path:
 @contextlib.contextmanager
 def booted(topology: Topology, size: Size, folder: VmFolder) -> Iterator[Containers]:
     """Boot every host of a lab and yield them when ssh answers on all; nothing is left afterwards."""
-    with owner.owned(LAB_ID, LAYERS) as left:
+    with stage_lock.owned(LAB_ID, LAYERS) as left:
         for layers in {left or LAYERS, LAYERS}:
             clean_up(layers)
         processes: dict[str, TrackedProcess] = {}
@@ -110,7 +110,7 @@ def booted(topology: Topology, size: Size, folder: VmFolder) -> Iterator[Contain
             )
             yield _boot_all(topology, size, folder, _root(), processes)
         finally:
-            with owner.unhurried():
+            with stage_lock.unhurried():
                 _end(processes)
                 clean_up(LAYERS)
 
@@ -145,7 +145,7 @@ def clean_up(layers: Path) -> None:
     """Remove what a lab, or a killed one, has left: containers, namespaces, mounts and the trees
     below `layers`.
     """
-    owner.end_processes(LAB_ID)
+    stage_lock.end_processes(LAB_ID)
     for place in (*layers.glob("*/tree"), layers):
         if place.is_mount():
             box.run(["umount", "-l", str(place)], deadline_s=10)

@@ -22,9 +22,9 @@ from satlab.run import influx
 from satlab.run.run_folder import RunResult
 from satlab.vm import vm_commands, vm_run
 from satlab.vm.vm_hosts import VmLab
-from tests.calibrated import calibrated
+from tests.calibration import calibrated
 from tests.vm import nspawn
-from tests.vm.stage import Provisioned
+from tests.vm.provisioned import Provisioned
 
 pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(1800)]
 CONTROL_PORTS = (22, 1112, 3000, 8000, 8086)

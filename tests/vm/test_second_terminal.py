@@ -18,7 +18,7 @@ from satlab.common.topology import Role
 from satlab.vm import vm_run
 from satlab.vm.provision import METRICS_THERE
 from satlab.vm.vm_hosts import VmLab
-from tests.vm.stage import Provisioned
+from tests.vm.provisioned import Provisioned
 
 pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(1800)]
 ECHOES = 5

@@ -19,7 +19,7 @@ from satlab.vm import provision, vm_run
 from satlab.vm.controller import Controller
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
-from tests.serving import PASSWORD, serving
+from tests.serve_process import PASSWORD, serving
 
 pytestmark = [
     pytest.mark.net,

@@ -24,7 +24,7 @@ from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from satlab.vm.vagrant import Vagrant
 from satlab.vm.vm_hosts import VmLab
-from tests.vm import gate, libvirt
+from tests.vm import libvirt, package_proxy
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(7200)]
 STATE = paths.ROOT / ".satlab" / "vmstage"
@@ -77,7 +77,7 @@ def machines() -> Iterator[Machines]:
                 tool.up(folder, names, Said())
             vagrant.pin(folder, found, {name: tool.host_key(name) for name in names})
             keys = tool.keys(names)
-            sources = gate.Sources(
+            sources = package_proxy.Sources(
                 frozenset({"deb.debian.org", "security.debian.org"}),
                 {},
                 paths.ROOT / ".satlab/nspawn/packages",
@@ -86,14 +86,14 @@ def machines() -> Iterator[Machines]:
             # The box has what the link's roles need; reading package lists takes an interpreted
             # machine minutes.
             variables = {
-                "base_apt_proxy": f"http://{address}:{gate.PORT}",
+                "base_apt_proxy": f"http://{address}:{package_proxy.PORT}",
                 "base_apt_update": not LINK_ONLY,
             }
             choices = VmOptions(Size.SMALL, "satlink", variables)
             provision.prepare(
                 folder, here, choices, LinkOptions(), vagrant.connection(names, keys, folder)
             )
-            with gate.serving(gate.listen(libvirt.LAB_ID, "0.0.0.0"), sources):  # noqa: S104 - in a namespace
+            with package_proxy.serving(package_proxy.listen(libvirt.LAB_ID, "0.0.0.0"), sources):  # noqa: S104 - in a namespace
                 with timed(times, "site.yml"):
                     provision.play(
                         folder, "site.yml", *limits(names), enter=virt.enter, on_task=Said()

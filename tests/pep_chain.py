@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from satlab.common import paths
+from tests.namespaces import End, add, join, remove, run
 from tests.polling import until
-from tests.wires import End, add, join, remove, run
 
 NODES = ("client", "st", "gw", "server")
 CLIENT, SERVER = "198.18.201.2", "198.18.203.2"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.polling import until
-from tests.serving import OVER, Service, fill, launch, marked, set_up
+from tests.serve_process import OVER, Service, fill, launch, marked, set_up
 
 WHERE = "/project/trial/scenario/echo/scenario_instance/"
 LIST = "/project/trial/scenario_instance/?quiet"
@@ -47,6 +47,7 @@ class ServiceRound:
     def __init__(self, rng: random.Random, blow: str, state: Path, log: Path) -> None:
         self._blow, self._state, self._log = blow, state, log
         self._victim, self._after_s = rng.choice(("api", "helper")), rng.uniform(0.0, LATEST_S)
+        self._faults: list[str] = []
         subprocess.run(["cp", "-a", f"{prepared()}/.", str(state)], check=True)
 
     def play(self) -> list[str]:
@@ -62,7 +63,7 @@ class ServiceRound:
             last: list[int] = []
             until(lambda: last or _launch_again(service, last), seconds=AGAIN_S)
             until(lambda: _are_over(service), seconds=AGAIN_S)
-            faults = self._compare(service, accepted, last[0])
+            faults = self._faults + self._compare(service, accepted, last[0])
             if (status := service.stop()) != 0:
                 faults.append(f"it ended with status {status}")
             until(lambda: not marked(str(self._state)), seconds=20)
@@ -78,11 +79,15 @@ class ServiceRound:
             time.sleep(LASTS_S)  # how long it is full is the test
             (self._state / "filler").unlink()
             return
-        with contextlib.suppress(StopIteration, ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):
             pid = service.process.pid if self._victim == "helper" else service.api_pid()
             if self._blow == "kill":
                 os.kill(pid, signal.SIGKILL)
-                service.process.wait(AGAIN_S)
+                try:
+                    service.process.wait(AGAIN_S)
+                except subprocess.TimeoutExpired:
+                    self._faults.append(f"it did not end within {AGAIN_S:g} s of the kill")
+                    service.kill()
                 return
             os.kill(pid, signal.SIGSTOP)
             time.sleep(LASTS_S)

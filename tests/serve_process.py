@@ -152,8 +152,17 @@ class Service:
         self.client.log_in()
 
     def api_pid(self) -> int:
-        parents = {pid: fields[1] for pid, fields in processes().items()}
-        return next(pid for pid, parent in parents.items() if parent == str(self.process.pid))
+        """Return the API process; a worker is a child of the helper as well, and may have a lower
+        id.
+
+        Raises ProcessLookupError when there is none.
+        """
+        for pid, (_, parent, *_) in processes().items():
+            if parent == str(self.process.pid):
+                with contextlib.suppress(OSError):
+                    if b"satlab.service.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return pid
+        raise ProcessLookupError
 
     def kill(self) -> None:
         self.process.kill()

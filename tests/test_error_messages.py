@@ -73,91 +73,77 @@ def dry_run(path: Path, *more: str | Path) -> Done:
     return satlab("run", path, "--set", "duration=1", "--dry-run", *more)
 
 
-def test_what_opensand_takes_although_it_is_wrong(tmp_path: Path) -> None:
-    """A slip is a fault, and with --lenient a warning: of `validate`, and in the advice of a run's
-    plan.
-    """
-    folder = profile(
+@pytest.fixture
+def slip(tmp_path: Path) -> Path:
+    """A profile with a value that OpenSAND rounds."""
+    return profile(
         tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<")
     )
-    said = "topology.xml"
-    expect(satlab("validate", folder), 2, said, "is not allowed, OpenSAND reads 50000")
-    expect(
-        satlab("validate", "--lenient", folder),
-        0,
-        "warning: ",
-        said,
-        "OpenSAND reads 50000",
-        ": ok",
-    )
-    assert dry_run(BULK, "--profile", folder).returncode == 2
-    done = dry_run(BULK, "--profile", folder, "--lenient")
-    assert done.returncode == 0, done.stderr
-    assert "OpenSAND reads 50000" in done.stdout
 
 
-def test_opensand_itself_gets_what_it_takes_although_it_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_opensand_takes_although_it_is_wrong(
+    slip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = profile(
-        tmp_path, "topology.xml", lambda t: t.replace("<bandwidth>50000<", "<bandwidth>50000.7<")
-    )
+    """A slip is a fault. It is a warning with --lenient, and where OpenSAND itself is the emulator."""
+    refused = ("topology.xml", "is not allowed, OpenSAND reads 50000")
+    expect(satlab("validate", slip), 2, *refused)
+    warned = ("warning: ", "topology.xml", "OpenSAND reads 50000", ": ok")
+    expect(satlab("validate", "--lenient", slip), 0, *warned)
     monkeypatch.setenv("SATLAB_OPENSAND", "/bin/true")
-    expect(
-        dry_run(BULK, "--profile", folder),
-        2,
+    expect(dry_run(BULK, "--profile", slip), 2, *refused)
+    for options in (("--lenient",), ("--emulator", "opensand")):
+        done = dry_run(BULK, "--profile", slip, *options)
+        assert done.returncode == 0, done.stderr
+        assert "OpenSAND reads 50000" in done.stdout
+
+
+XML: dict[str, tuple[str, Callable[[str], str], tuple[str, ...]]] = {
+    "malformed": ("topology.xml", lambda t: t.replace("</model>", ""), ("topology.xml:", "error:")),
+    "unknown MODCOD": (
         "topology.xml",
-        "is not allowed, OpenSAND reads 50000",
-    )
-    done = dry_run(BULK, "--profile", folder, "--emulator", "opensand")
-    assert done.returncode == 0, done.stderr
-    assert "OpenSAND reads 50000" in done.stdout
-
-
-def test_malformed_xml(tmp_path: Path) -> None:
-    folder = profile(tmp_path, "topology.xml", lambda t: t.replace("</model>", ""))
-    expect(dry_run(BULK, "--profile", folder), 2, "topology.xml:", "error:")
-
-
-def test_unknown_modcod_id(tmp_path: Path) -> None:
-    folder = profile(
-        tmp_path,
-        "topology.xml",
-        lambda t: t.replace("<wave_form>1</wave_form>", "<wave_form>99</wave_form>"),
-    )
-    expect(dry_run(BULK, "--profile", folder), 2, "topology.xml:", "wave_form", "99")
-
-
-@pytest.mark.promise("P28")
-def test_three_faults_of_a_profile_are_reported_at_once(tmp_path: Path) -> None:
-    folder = profile(
-        tmp_path,
+        lambda t: t.replace("<wave_form>1<", "<wave_form>99<"),
+        ("topology.xml:", "wave_form", "99"),
+    ),
+    "three faults": (
         "profile_gw.xml",
         lambda t: (
             t.replace("ConstantDelay", "NoDelay")
             .replace(">20.0<", ">warm<", 1)
             .replace("Gate", "Door")
         ),
-    )
-    expect(dry_run(BULK, "--profile", folder), 2, "NoDelay", "warm", "Door")
+        ("NoDelay", "warm", "Door"),
+    ),
+}
 
 
-def test_undefined_placeholder(tmp_path: Path) -> None:
-    path = scenario(tmp_path, lambda t: t.replace('"$duration"', '"$length"'))
-    expect(dry_run(path), 2, "changed.json", "length")
+@pytest.mark.parametrize(("file", "change", "said"), XML.values(), ids=XML)
+@pytest.mark.promise("P28")
+def test_all_faults_of_a_profile_are_reported_at_once(
+    tmp_path: Path, file: str, change: Callable[[str], str], said: tuple[str, ...]
+) -> None:
+    expect(dry_run(BULK, "--profile", profile(tmp_path, file, change)), 2, *said)
 
 
-def test_json_that_is_not_json(tmp_path: Path) -> None:
-    path = scenario(tmp_path, lambda t: t[: len(t) // 2])
-    expect(dry_run(path), 2, "changed.json")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(lambda t: t.replace('"$duration"', '"$length"'), "length"), (lambda t: t[: len(t) // 2], "")],
+    ids=["undefined placeholder", "no JSON"],
+)
+def test_a_faulty_scenario(tmp_path: Path, change: Callable[[str], str], said: str) -> None:
+    expect(dry_run(scenario(tmp_path, change)), 2, "changed.json", said)
 
 
-def test_missing_argument_and_unknown_setting() -> None:
-    expect(satlab("run", BULK, "--dry-run", "--set", "speed=9"), 2, "speed", "duration")
-
-
-def test_setting_without_value() -> None:
-    expect(satlab("run", BULK, "--set", "duration"), 2, "NAME=VALUE", "hint:")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", BULK, "--dry-run", "--set", "speed=9"), ("speed", "duration")),
+        (("run", BULK, "--set", "duration"), ("NAME=VALUE", "hint:")),
+        (("run", BULK, "--loss", "2"), ("--loss",)),
+        (("orbit",), ("orbit",)),
+    ],
+)
+def test_a_wrong_command_line(arguments: tuple[str | Path, ...], said: tuple[str, ...]) -> None:
+    expect(satlab(*arguments), 2, *said)
 
 
 @pytest.mark.parametrize("run", [satlab, process])
@@ -171,11 +157,6 @@ def test_page_manifest_that_does_not_sum_up(tmp_path: Path) -> None:
     lines = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join(lines[:-1]))
     expect(satlab("validate", tmp_path / "kepler"), 2, "kepler", "75")
-
-
-def test_usage_error() -> None:
-    expect(satlab("run", BULK, "--loss", "2"), 2, "--loss")
-    expect(satlab("orbit"), 2, "orbit")
 
 
 @pytest.mark.parametrize("command", [["up"], ["down"], ["status"], ["shell", "client"]])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the emulator has on air, read by receivers that are not its own: tshark for BBFRAMEs and
-GSE, `rle` for bursts.
+GSE, `rle_receiver` for bursts.
 
 `crates/link/examples/on_air.rs` writes the frames of a link under a random mix of packets.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from satlab.common import paths
-from tests import rle
+from tests import rle_receiver
 
 ON_AIR = paths.PROGRAMS / "examples" / "on_air"
 DISSECT = [
@@ -200,7 +200,7 @@ def test_p322_tshark_finds_the_terminal_of_every_burst_in_the_plans_on_air(
 def test_a_second_decoder_reads_every_burst_of_the_return_link(seed: int, tmp_path: Path) -> None:
     on_air("return", seed, tmp_path)
     bursts = [line.split() for line in (tmp_path / "bursts.txt").read_text().splitlines()]
-    receiver, knowing = rle.Receiver(), rle.Receiver()
+    receiver, knowing = rle_receiver.Receiver(), rle_receiver.Receiver()
     everything = [
         packet for _, payload in bursts for packet in receiver.burst(bytes.fromhex(payload))
     ]
