@@ -16,7 +16,7 @@ from satlab.common.topology import Role
 from satlab.lab import lab
 from satlab.lab.lab import Lab
 from satlab.link import control
-from satlab.link.change import LinkChange
+from satlab.link.change_options import LinkChange
 from satlab.link.options import LinkOptions
 from tests.net.conftest import rtts_ms
 from tests.net.test_spots import packets

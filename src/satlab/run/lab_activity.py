@@ -3,7 +3,7 @@
 their connections.
 
 Sources: proc(5), pid/stat; for TCP the kernel's sock_diag(7) with struct tcp_info of <linux/tcp.h>;
-for QUIC the output of satperf and satpep (`reported_flows`). Users name their programs and open
+for QUIC the output of satperf and satpep (`quic_flows`). Users name their programs and open
 connections, so both are bounded. A sample takes about 5 ms of CPU time, once in INTERVAL_S: 2 ms
 for 150 processes of the host, 0.03 ms for each of the lab, 0.4 ms for each node with processes.
 """
@@ -28,7 +28,7 @@ from typing_extensions import TypedDict
 from satlab.common.errors import HostError
 from satlab.common.processes import read_process
 from satlab.lab import netns
-from satlab.run.reported_flows import KERNEL, Flow, NodeFlow, ReportedFlows
+from satlab.run.quic_flows import KERNEL, Flow, NodeFlow, ReportedFlows
 
 INTERVAL_S = 2.0
 MOST_PROGRAMS = 40

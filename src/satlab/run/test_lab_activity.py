@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from satlab.common import processes
 from satlab.run import lab_activity
 from satlab.run.lab_activity import ProgramLoad, Running
-from satlab.run.reported_flows import Flow
+from satlab.run.quic_flows import Flow
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 

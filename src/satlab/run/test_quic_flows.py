@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlab.run import reported_flows
-from satlab.run.reported_flows import (
+from satlab.run import quic_flows
+from satlab.run.quic_flows import (
     Flow,
     Followed,
     ReportedFlows,
@@ -90,22 +90,22 @@ def test_p348_a_proxy_has_both_legs_of_each_connection() -> None:
     many = SatpepLines()
     assert (
         len(shown(many, *(line | {"connection": n} for n in range(1, 500))))
-        == 2 * reported_flows.MOST_CONNECTIONS
+        == 2 * quic_flows.MOST_CONNECTIONS
     )
 
 
 def test_t52_what_is_read_of_a_file_is_bounded() -> None:
     followed = Followed(SatperfLines())
-    assert followed.span(10 * reported_flows.MOST_READ) == (
-        9 * reported_flows.MOST_READ,
-        reported_flows.MOST_READ,
+    assert followed.span(10 * quic_flows.MOST_READ) == (
+        9 * quic_flows.MOST_READ,
+        quic_flows.MOST_READ,
     )
     text = b"".join(json.dumps(line).encode() + b"\n" for line in (START, INTERVAL))
     followed.add(text)
     assert list(followed.reporter.flows(NOW)) == [], (
         "lines are missing: other connections may be open"
     )
-    followed.add(b"x" * (2 * reported_flows.LONGEST_LINE))
+    followed.add(b"x" * (2 * quic_flows.LONGEST_LINE))
     assert len(followed._rest) == 0
 
 
@@ -174,7 +174,7 @@ def test_t52_nonsense_in_a_file_is_left_out() -> None:
 
 
 def test_t52_only_a_plain_file_that_the_process_has_open_is_read(tmp_path: Path) -> None:
-    name, _ = reported_flows.REPORTERS["satperf"]
+    name, _ = quic_flows.REPORTERS["satperf"]
     key, programs = (os.getpid(), 1), {(os.getpid(), 1): ("server", "satperf")}
     reports = ReportedFlows()
     pipe = tmp_path / "pipes" / name
