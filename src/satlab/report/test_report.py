@@ -469,7 +469,11 @@ def test_what_is_carried_follows_the_modcod_and_its_mean_the_time() -> None:
     ]
     assert reported_run.capacity_over_time([(0, 4), (1, 99)], forward) == []
     assert reported_run.mean_capacity_bps([(0, 1e6), (2, one)], [0, 1, 2, 3]) == (1e6 + one) / 2
-    assert reported_run.mean_capacity_bps([(0, 1e6)], []) is reported_run.mean_capacity_bps([], [1]) is None
+    assert (
+        reported_run.mean_capacity_bps([(0, 1e6)], [])
+        is reported_run.mean_capacity_bps([], [1])
+        is None
+    )
 
 
 def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> None:
