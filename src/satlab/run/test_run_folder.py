@@ -18,7 +18,7 @@ from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult
 from satlab.run import run_folder, sandboxed_reader
 from satlab.run.lab_session import QUIET
 from satlab.run.run_folder import RunFolder, RunPlan, RunResult
-from satlab.run.test_session import GOOD, LATE, FakeHost
+from satlab.run.test_lab_session import GOOD, LATE, FakeHost
 
 LINK: Any = SimpleNamespace(profile_sha256="0" * 64, model_dump=lambda **_: {})
 PLAN = RunPlan(
