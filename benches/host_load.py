@@ -35,8 +35,8 @@ from satlab.report import html
 from satlab.report.page import Axis, Mark, Page, Plot, Section, Series, Table, all_but
 from satlab.run import host_load as limits
 from satlab.run import scenario_run
+from satlab.run.lab_session import NetnsHost, new_lab_id, run_session
 from satlab.run.scenario_run import RunRequest
-from satlab.run.session import NetnsHost, new_lab_id, run_session
 
 Kind = Literal["h1", "h2", "h3", "quic"]
 SampleDocument = Mapping[str, Any]

@@ -30,7 +30,7 @@ from satlab.lab import pep, pki
 from satlab.lab.lab import Lab
 from satlab.link.config import BytesQueue, Direction, LinkRequest, Loss
 from satlab.run import manifest
-from satlab.run.session import QUIET, NetnsHost, new_lab_id
+from satlab.run.lab_session import QUIET, NetnsHost, new_lab_id
 
 PORT = 4433
 NAME = "satperf.satlab.test"

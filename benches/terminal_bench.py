@@ -24,8 +24,8 @@ from satlab.lab import lab as labs
 from satlab.lab import ownership
 from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest
+from satlab.run.lab_session import metrics_of, new_lab_id
 from satlab.run.link_probe import ProbeError
-from satlab.run.session import metrics_of, new_lab_id
 
 RATE_MBPS = 220.0
 """Layer-2 rate of the forward link: at `LOAD` more than 200 Mbit/s of payload."""

@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collect.integrity import digests as digests
-    from collect.observations import PageObservation as PageObservation
-    from collect.observations import har as har
-    from collect.pages import HOST_METRICS as HOST_METRICS
-    from collect.pages import PageLoad as PageLoad
+    from collect.observed_page_loads import PageObservation as PageObservation
+    from collect.observed_page_loads import har as har
+    from collect.page_loads import HOST_METRICS as HOST_METRICS
+    from collect.page_loads import PageLoad as PageLoad
     from collect.pep import NO_PEP as NO_PEP
+    from collect.raw_digests import digests as digests
     from collect.records import Record as Record
     from collect.run_folder import Collected as Collected
     from collect.run_folder import RunFolderError as RunFolderError
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collect.table import summaries as summaries
 
 _NAMES = {
-    "integrity": ("digests",),
-    "observations": ("PageObservation", "har"),
-    "pages": ("HOST_METRICS", "PageLoad"),
+    "raw_digests": ("digests",),
+    "observed_page_loads": ("PageObservation", "har"),
+    "page_loads": ("HOST_METRICS", "PageLoad"),
     "pep": ("NO_PEP",),
     "records": ("Record",),
     "run_folder": (

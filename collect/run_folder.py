@@ -17,15 +17,15 @@ from collect import (
     calibration,
     curl,
     fec,
-    floors,
     ftp,
-    goodput,
+    iperf3,
     jobs,
     link_samples,
-    observations,
+    observed_page_loads,
     opensand,
-    pages,
+    page_loads,
     pep,
+    physical_floors,
     ping,
     satperf,
     stream,
@@ -33,13 +33,13 @@ from collect import (
     terminals,
     video,
 )
-from collect.floors import Floors
-from collect.integrity import differences
 from collect.jobs import Job
-from collect.observations import PageObservation
-from collect.pages import PageLoad
+from collect.observed_page_loads import PageObservation
+from collect.page_loads import PageLoad
+from collect.physical_floors import Floors
 from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_files
 from collect.raw import names as listing
+from collect.raw_digests import differences
 from collect.records import Record, Series, failed
 from collect.run_manifest import Leg, Manifest
 from collect.table import Identity, Table, tables, write
@@ -149,9 +149,9 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
     ended, note = read_jsonl(raw, "jobs.jsonl", Job.model_validate_json)
     yield from (_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw))
     yield from jobs.records(ended, origin)
-    limits = floors.of_run(run_dir)
+    limits = physical_floors.of_run(run_dir)
     peps = {str(job.job_instance_id): pep.during(job, ended) for job in ended}
-    transfers = list(floors.judged(_transfers(raw, ended, origin), limits, peps))
+    transfers = list(physical_floors.judged(_transfers(raw, ended, origin), limits, peps))
     yield from (*transfers, *terminals.fairness(run_dir, transfers, ended))
     yield from _pages(raw, ended, limits, peps)
     yield from _observations(raw, ended, limits, peps)
@@ -163,7 +163,7 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
         lambda content, labels: satperf.records(content, labels, origin),
     )
     for reader in (*_READERS, quic):
-        yield from floors.judged(_documents(raw, ended, reader), limits, peps)
+        yield from physical_floors.judged(_documents(raw, ended, reader), limits, peps)
     yield from _unclaimed(raw, ended)
     # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no
     # part in the path.
@@ -213,7 +213,7 @@ def stores_more(run_dir: Path) -> bool:
 
 def _loads(raw: Path, ended: Sequence[Job]) -> Iterator[StoredLoad]:
     for job in (job for job in ended if job.job == "satlab_page_load"):
-        for name in stored_files(raw, job.folder, pages.STAT):
+        for name in stored_files(raw, job.folder, page_loads.STAT):
             content = read_json(raw, name, PageLoad.model_validate_json)
             if not isinstance(content, Unreadable):
                 yield StoredLoad(pep=pep.during(job, ended), load=content)
@@ -223,7 +223,7 @@ def _observed(
     raw: Path, ended: Sequence[Job]
 ) -> Iterator[tuple[Job, PageObservation | Unreadable]]:
     for job in (job for job in ended if job.job == "satlab_page_load"):
-        for name in stored_files(raw, job.folder, observations.STAT):
+        for name in stored_files(raw, job.folder, observed_page_loads.STAT):
             yield job, read_json(raw, name, PageObservation.model_validate_json)
 
 
@@ -280,17 +280,17 @@ def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
     documents = []
     missing: list[Record] = []
     for job in (j for j in ended if j.job == "satlab_iperf3"):
-        files = stored_files(raw, job.folder, goodput.STAT)
+        files = stored_files(raw, job.folder, iperf3.STAT)
         for name in files:
-            content = read_json(raw, name, goodput.ADAPTER.validate_json)
-            document = goodput.Document(job, content)
-            made = _sound(name, partial(goodput.records, [document], origin))
+            content = read_json(raw, name, iperf3.ADAPTER.validate_json)
+            document = iperf3.Document(job, content)
+            made = _sound(name, partial(iperf3.records, [document], origin))
             documents.append(
-                goodput.Document(job, made) if isinstance(made, Unreadable) else document
+                iperf3.Document(job, made) if isinstance(made, Unreadable) else document
             )
         if not files:
-            missing += _nothing_stored(job, goodput.MAIN_METRICS, goodput.STAT)
-    return [*goodput.records(documents, origin), *missing]
+            missing += _nothing_stored(job, iperf3.MAIN_METRICS, iperf3.STAT)
+    return [*iperf3.records(documents, origin), *missing]
 
 
 def _pages(
@@ -298,19 +298,19 @@ def _pages(
 ) -> list[Record]:
     def possible(load: PageLoad, labels: Mapping[str, str]) -> list[Record]:
         own = peps[labels["instance"]]
-        fault = "" if limits is None else floors.load_fault(load, own, limits)
+        fault = "" if limits is None else physical_floors.load_fault(load, own, limits)
         counted = load.model_copy(update={"status": "failed", "reason": fault}) if fault else load
-        return pages.records(counted, labels, own)
+        return page_loads.records(counted, labels, own)
 
     reader = _Reader(
         "satlab_page_load",
-        pages.STAT,
+        page_loads.STAT,
         PageLoad.model_validate_json,
-        pages.MAIN_METRICS,
+        page_loads.MAIN_METRICS,
         possible,
     )
     found = _documents(raw, ended, reader)
-    return [*found, *pages.over_loads(found)]
+    return [*found, *page_loads.over_loads(found)]
 
 
 def _observations(
@@ -318,17 +318,19 @@ def _observations(
 ) -> Iterator[Record]:
     found: list[Record] = []
     for job in filter(_is_observed_alone, ended):
-        if not stored_files(raw, job.folder, observations.STAT):
-            found += _nothing_stored(job, observations.METRICS, observations.STAT)
+        if not stored_files(raw, job.folder, observed_page_loads.STAT):
+            found += _nothing_stored(job, observed_page_loads.METRICS, observed_page_loads.STAT)
     for job, load in _observed(raw, ended):
         if isinstance(load, Unreadable):
-            found += [failed(metric, job.labels, load.reason) for metric in observations.METRICS]
+            found += [
+                failed(metric, job.labels, load.reason) for metric in observed_page_loads.METRICS
+            ]
             continue
         own = peps[str(job.job_instance_id)]
-        fault = "" if limits is None else floors.observation_fault(load, own, limits)
+        fault = "" if limits is None else physical_floors.observation_fault(load, own, limits)
         counted = load.model_copy(update={"status": "failed", "reason": fault}) if fault else load
-        found += observations.records(counted, job.labels, own)
-    yield from (*found, *pages.over_loads(found))
+        found += observed_page_loads.records(counted, job.labels, own)
+    yield from (*found, *page_loads.over_loads(found))
 
 
 def _documents(raw: Path, ended: Sequence[Job], reader: _Reader) -> list[Record]:

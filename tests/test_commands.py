@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from satlab.cli import app
 from satlab.common import needs
 from satlab.papers import paper
-from satlab.run import shipped
+from satlab.run import catalog
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
@@ -82,26 +82,26 @@ def test_documents_print_commands() -> None:
     assert sum(len(list(printed(document))) for document in DOCUMENTS) > 30
 
 
-@pytest.mark.parametrize("kind", shipped.KINDS)
+@pytest.mark.parametrize("kind", catalog.KINDS)
 @pytest.mark.promise("P30")
-def test_everything_that_ships_has_one_line(kind: shipped.Kind) -> None:
-    found = shipped.shipped(kind)
+def test_everything_that_ships_has_one_line(kind: catalog.Kind) -> None:
+    found = catalog.shipped(kind)
     assert found
     assert all(line and "\n" not in line for line in found.values())
 
 
 def test_papers_are_those_that_can_be_repeated() -> None:
-    assert shipped.shipped("papers").keys() == paper.CLOCKS.keys()
+    assert catalog.shipped("papers").keys() == paper.CLOCKS.keys()
 
 
 def test_a_shipped_scenario_is_known_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert shipped.scenario_file(Path("bulk_tcp")).name == "bulk_tcp.json"
-    assert shipped.scenario_file(Path("elsewhere/bulk_tcp")) == Path("elsewhere/bulk_tcp")
+    assert catalog.scenario_file(Path("bulk_tcp")).name == "bulk_tcp.json"
+    assert catalog.scenario_file(Path("elsewhere/bulk_tcp")) == Path("elsewhere/bulk_tcp")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bulk_tcp").touch()
-    assert shipped.scenario_file(Path("bulk_tcp")) == Path("bulk_tcp")
+    assert catalog.scenario_file(Path("bulk_tcp")) == Path("bulk_tcp")
     result = CliRunner().invoke(app, ["run", "bulk_tpc", "--dry-run"])
     assert result.exit_code == 2
 

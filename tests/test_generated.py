@@ -6,7 +6,7 @@ import ast
 import pytest
 import yaml
 
-from collect import link_samples, pages
+from collect import link_samples, page_loads
 from satlab.common.paths import JOBS, PROFILES, ROOT
 from satlab.link.options import LinkOptions, shipped_profiles
 from satlab.run import validate
@@ -58,7 +58,9 @@ def test_each_metric_that_collect_makes_is_in_the_reference() -> None:
                 assert not isinstance(named, ast.Constant) or named.value in known, (
                     f"{path.name}: {ast.unparse(node)}"
                 )
-    assert set(link_samples.SERIES) | set(pages.METRICS) | set(pages.HOST_METRICS) <= known
+    assert (
+        set(link_samples.SERIES) | set(page_loads.METRICS) | set(page_loads.HOST_METRICS) <= known
+    )
 
 
 def test_the_base_is_not_a_profile() -> None:

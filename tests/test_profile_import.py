@@ -13,7 +13,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.topology import load
-from satlab.link import opensand, opensand_files, satlink
+from satlab.link import opensand, opensand_xml, satlink
 from satlab.link.config import LinkRequest, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import LinkPlan, plan_link
@@ -79,7 +79,7 @@ def rate_kbps(topology: Path, modcod: str, baud: float) -> float:
     table.
     """
     modulation, coding = modcod.split()
-    rows = opensand_files.read(topology).iterfind("wave_forms/dvb_s2/item")
+    rows = opensand_xml.read(topology).iterfind("wave_forms/dvb_s2/item")
     (row,) = (
         row
         for row in rows
@@ -158,7 +158,7 @@ def test_what_satlink_cannot_do_is_shown_and_written(tmp_path: Path) -> None:
         for line in said
     )
     assert said[-1].endswith("for OpenSAND alone (--emulator opensand)")
-    kept = opensand_files.read(done.target / "profile_gw.xml")
+    kept = opensand_xml.read(done.target / "profile_gw.xml")
     assert kept.findtext("network/qos_settings/sat_frame_type") == "802.1ad"
 
 

@@ -10,7 +10,7 @@ import typer.main
 
 from satlab.cli import app
 from satlab.common import paths
-from satlab.link.change import LinkChange
+from satlab.link.change_options import LinkChange
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions
 from tests import sphinx_site

@@ -11,7 +11,7 @@ import typer.main
 
 from satlab.cli import app
 from satlab.common.paths import ROOT, SCHEMAS
-from satlab.link.change import LinkChange
+from satlab.link.change_options import LinkChange
 from satlab.link.option_model import GROUPS, Option, options_of
 from satlab.link.options import LinkOptions
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import collect
-from collect import floors
+from collect import physical_floors
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -72,7 +72,8 @@ def test_a_connection_opened_ahead_fails_the_load(
     honest, ahead = (rows_of(result.folder, load) for load in range(2))
     assert {row["status"] for row in honest} == {"ok"}, honest
     assert any(
-        row["status"] == "failed" and row["reason"].startswith(floors.BEFORE) for row in ahead
+        row["status"] == "failed" and row["reason"].startswith(physical_floors.BEFORE)
+        for row in ahead
     ), ahead
 
 

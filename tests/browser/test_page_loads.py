@@ -23,11 +23,11 @@ from urllib.parse import urlsplit
 import jsonschema
 import pytest
 
-from collect import observations
+from collect import observed_page_loads
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
-from satlab.run.page_import import writing
 from tests import job_programs, namespaces
+from satlab.run.page_import import page_folder
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -233,7 +233,7 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(observed: 
     shares = [frame["visual_completeness"] for frame in content["frames"]]
     assert (shares[0], shares[-1]) == (0, 1)
     assert 1 <= sum(frame["jpeg"] is not None for frame in content["frames"]) <= 20
-    load = observations.PageObservation.model_validate(content)
+    load = observed_page_loads.PageObservation.model_validate(content)
     assert (
         content["first_contentful_paint_ms"] / 2
         < (load.speed_index_ms or 0)
@@ -347,7 +347,9 @@ def test_an_imported_page_is_whole_over_http_3_with_its_domains(pair: Pair, tmp_
         for number, (path, mime) in enumerate(kinds.items())
     ]
     (tmp_path / "x.har").write_text(json.dumps({"log": {"version": "1.2", "entries": listed}}))
-    page = writing.run(tmp_path / "x.har", "imported", PurePosixPath("index.html"), tmp_path).page
+    page = page_folder.run(
+        tmp_path / "x.har", "imported", PurePosixPath("index.html"), tmp_path
+    ).page
     web_target.build(page, pair.folder / "www" / "imported")
     with web_server(pair, "h3", "-p", "imported"):
         job = page_load(pair, "h3", "-p", "imported", "-n", "1")

@@ -29,7 +29,7 @@ from satlab.openbach import descriptor, runner
 from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import write_job
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
-from satlab.run import job_layers, scenario_run
+from satlab.run import playbook_packages, scenario_run
 
 pytestmark = pytest.mark.net
 QUIET = ProgressLog(quiet=True)
@@ -199,7 +199,7 @@ def test_t41_packages_are_for_their_job_alone_and_change_nothing_of_the_host(
     bench: Bench, apt: Apt, stacking: bool, tmp_path: Path
 ) -> None:
     before, overlays_before = host_files(), overlays()
-    with job_layers.of_jobs(bench.jobs.values(), QUIET, apt) as made:
+    with playbook_packages.of_jobs(bench.jobs.values(), QUIET, apt) as made:
         assert set(made) == {"fping", "other"}
         place = made["fping"].folder.parent
         seen = bench.see(dict(made))
@@ -234,7 +234,7 @@ def test_t41_without_consent_nothing_is_fetched(
     assert [job.name for job in consented.with_layers] == ["fping"]
     with (
         pytest.raises(AssertionError, match="apt-get was called"),
-        job_layers.of_jobs(consented.with_layers, QUIET),
+        playbook_packages.of_jobs(consented.with_layers, QUIET),
     ):
         pass
 
@@ -244,7 +244,7 @@ def test_a_run_with_consent_has_the_packages_of_its_jobs(
     bench: Bench, apt: Apt, satlink: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del satlink
-    monkeypatch.setattr(job_layers, "Apt", lambda: apt)
+    monkeypatch.setattr(playbook_packages, "Apt", lambda: apt)
     scenario = bench.folder / "seen.json"
     scenario.write_text(
         json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]})
@@ -266,7 +266,7 @@ def test_a_run_with_consent_has_the_packages_of_its_jobs(
 def refused(bench: Bench, apt: Apt, reason: str) -> None:
     with (
         pytest.raises(HostError, match=reason),
-        job_layers.of_jobs(bench.jobs.values(), QUIET, apt),
+        playbook_packages.of_jobs(bench.jobs.values(), QUIET, apt),
     ):
         pass
 

@@ -28,7 +28,7 @@ from satlab.common import plain_files
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.report import measurements
-from satlab.run import influx, reading, rebuild
+from satlab.run import influx, rebuild, sandboxed_reader
 from satlab.run.influx import Database
 from satlab.run.page_import import wget_folder
 from satlab.vm import ssh_job
@@ -102,7 +102,7 @@ def test_t68_the_table_of_somebody_else_s_run_is_not_read(theirs: Path, tmp_path
     (theirs / "records.parquet").unlink()
     polars.DataFrame({"a": [1]}).write_parquet(theirs / "records.parquet")
     assert rebuild.export([theirs], out, has_series=False) > 1
-    assert reading.without_writing(theirs, is_own=True).records.lazy().collect().width == 1
+    assert sandboxed_reader.without_writing(theirs, is_own=True).records.lazy().collect().width == 1
 
 
 def test_t68_a_file_is_put_below_its_folder_alone(tmp_path: Path) -> None:

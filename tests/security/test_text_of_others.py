@@ -375,7 +375,7 @@ def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
             "common/console.py",
         },
         r"csv\.(DictWriter|writer)\(": {
-            "report/terminal.py",
+            "report/console_tables.py",
             "service/api/export.py",
             "lab/page_files.py",
         },

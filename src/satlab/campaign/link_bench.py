@@ -34,6 +34,7 @@ from satlab.common.console import ProgressLog
 from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest
 from satlab.run import calibrate, link_probe, manifest
+from satlab.run.lab_session import QUIET, NetnsHost, metrics_of, new_lab_id, run_session
 from satlab.run.link_probe import (
     PROBE_DATAGRAM_BYTES,
     PROBE_PORT,
@@ -41,7 +42,6 @@ from satlab.run.link_probe import (
     ProbeError,
     ProbePath,
 )
-from satlab.run.session import QUIET, NetnsHost, metrics_of, new_lab_id, run_session
 
 RATES_MBPS = (20.0, 250.0, 1100.0)
 """Layer-2 rates of the forward link; the last leaves more than 1 Gbit/s of payload at `LOAD`."""

@@ -14,13 +14,13 @@ from satlab.campaign.campaign_file import CampaignFile
 from satlab.campaign.plan import CellDraft, Value
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
-from satlab.link import testbed
+from satlab.link import testbed_parameters
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, shipped_profiles
-from satlab.link.testbed import Testbed
+from satlab.link.testbed_parameters import Testbed
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario, Scenario
-from satlab.run import scenario_run, shipped
+from satlab.run import catalog, scenario_run
 
 OPTIONS = {
     option.flag.removeprefix("--"): option.name
@@ -87,9 +87,9 @@ class Matrix:
         named = str(factors["scenario", ""])
         profile = self._noted(lambda: self._profile(str(factors["profile", ""])))
         link = self._noted(lambda: LinkOptions.of(profile=profile or "geo", **given))
-        bed = self._noted(lambda: testbed.choose(values, link or LinkOptions()))
+        bed = self._noted(lambda: testbed_parameters.choose(values, link or LinkOptions()))
         file = self._noted(
-            lambda: shipped.scenario_file(Path(named) if named in _names() else self.folder / named)
+            lambda: catalog.scenario_file(Path(named) if named in _names() else self.folder / named)
         )
         bound = (
             self._checked(file, bed, whole=link is not None and profile is not None)
@@ -119,7 +119,7 @@ class Matrix:
         key = (file, *sorted(bed.settings.items()))
         if known is not None and key not in self._bound:
             self._bound[key] = self._noted(
-                lambda: scenario.bind(known, shipped.settings(file, known.arguments, bed.settings))
+                lambda: scenario.bind(known, catalog.settings(file, known.arguments, bed.settings))
             )
         bound = self._bound.get(key)
         if bound is not None and whole and (file, bed.link.profile) not in self._prepared:

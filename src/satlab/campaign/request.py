@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from satlab.check import suite as suites
 from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
-from satlab.link import testbed
+from satlab.link import testbed_parameters
 from satlab.link.config import Bursts, GilbertElliott, Loss, Queue
 from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, shipped_profiles
@@ -377,7 +377,7 @@ def _settable(document: Mapping[str, Any]) -> set[str]:
     """
     constants: Mapping[str, str] = document.get("constants") or {}
     plain = {name for name, value in constants.items() if _is_word(value)}
-    return plain | set(document.get("arguments") or ()) | set(testbed.LIMITS)
+    return plain | set(document.get("arguments") or ()) | set(testbed_parameters.LIMITS)
 
 
 def _is_word(value: str) -> bool:

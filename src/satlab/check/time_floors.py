@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from collect.floors import Floors, Rates, of_link
+from collect.physical_floors import Floors, Rates, of_link
 from satlab.check.case_link import CaseLink
 from satlab.check.samples import Sample
 from satlab.check.suite import Case

@@ -11,7 +11,7 @@ from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS
-from satlab.link.change import Direction, LinkChange
+from satlab.link.change_options import Direction, LinkChange
 from satlab.link.options import LinkOptions
 
 

@@ -104,14 +104,14 @@ def run(
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
-    from satlab.link import testbed
-    from satlab.run import scenario_run, shipped
+    from satlab.link import testbed_parameters
+    from satlab.run import catalog, scenario_run
     from satlab.run.quiet_host import Patience
 
     needs.ensure("link" if dry_run else "lab")
-    bed = testbed.choose(settings_of(settings or ()), link)
+    bed = testbed_parameters.choose(settings_of(settings or ()), link)
     request = scenario_run.RunRequest(
-        scenario=shipped.scenario_file(scenario),
+        scenario=catalog.scenario_file(scenario),
         link=bed.link,
         settings=bed.settings,
         at_start=bed.at_start,
@@ -157,10 +157,10 @@ def list_shipped(
     """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites,
     papers, stacks.
     """
-    from satlab.run import shipped
+    from satlab.run import catalog
 
-    for each in shipped.KINDS if kind is None else (kind,):
-        entries = shipped.shipped(each)
+    for each in catalog.KINDS if kind is None else (kind,):
+        entries = catalog.shipped(each)
         if json_lines:
             print_json_lines(
                 {"kind": each, "name": name, "description": text} for name, text in entries.items()
@@ -284,9 +284,9 @@ def import_page(
     """
     from pathlib import PurePosixPath
 
-    from satlab.run.page_import import writing
+    from satlab.run.page_import import page_folder
 
-    imported = writing.run(source, name, PurePosixPath(document))
+    imported = page_folder.run(source, name, PurePosixPath(document))
     for note in imported.notes:
         ProgressLog().line(note)
     page = imported.page

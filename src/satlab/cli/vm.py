@@ -118,7 +118,7 @@ def run(
     """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder,
     same report.
     """
-    from satlab.run.shipped import scenario_file
+    from satlab.run.catalog import scenario_file
     from satlab.vm import vm_commands
     from satlab.vm import vm_run as running
 

@@ -15,7 +15,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.flows import datagrams, migration
 from satlab.lab.pki import Pki
-from satlab.run.kernel import CONTROLS
+from satlab.run.congestion_controls import CONTROLS
 
 FIRST_PORT = 4433
 """Server's port of the first flow; each further flow has the next one."""

@@ -64,7 +64,7 @@ from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 from satlab.run import calibrate, host_load
-from satlab.run.session import SessionResult, metrics_of, new_lab_id, run_session
+from satlab.run.lab_session import SessionResult, metrics_of, new_lab_id, run_session
 
 START_S = 20.0
 """Longest time until all servers have bound their ports; then, until all clients are ready."""

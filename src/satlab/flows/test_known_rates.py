@@ -9,8 +9,8 @@ from satlab.common import paths, topology
 from satlab.flows.known_rates import MAX_AGE_S, KnownRates
 from satlab.flows.wire import FlowHost, Wire
 from satlab.run import link_probe
+from satlab.run.lab_session import NetnsHost
 from satlab.run.link_probe import Echoes, Probe, ProbePath
-from satlab.run.session import NetnsHost
 
 PATH = ProbePath("client", "server", "198.18.4.2")
 

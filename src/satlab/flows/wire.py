@@ -25,8 +25,8 @@ from satlab.link import control
 from satlab.link.config import LinkConfig, LinkRequest, LinkSet, Timeline, TimelineStep, faults_of
 from satlab.link.plan import LinkPlan, RttPlan
 from satlab.run import link_probe
+from satlab.run.lab_session import NetnsHost, metrics_of
 from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
-from satlab.run.session import NetnsHost, metrics_of
 
 Name = Literal["forward", "return"]
 DIRECTIONS: tuple[Name, Name] = ("forward", "return")

@@ -46,7 +46,7 @@ from satlab.common.processes import POLL_S, TrackedProcess, send, start, wait
 from satlab.common.topology import NetworkKind, Role, Topology
 from satlab.lab import netns
 from satlab.lab.sandbox import Place
-from satlab.link import control, opensand, opensand_files
+from satlab.link import control, opensand, opensand_xml
 from satlab.link.config import (
     Emulator,
     LinkConfig,
@@ -387,7 +387,7 @@ def _build(
     for machine in platform.machines(lab.topology) if platform else ():
         source = Path(lab.config.profile) / machine.entity.infrastructure
         port = lab.config.probes.port if lab.config.probes else None
-        opensand_files.for_lab(
+        opensand_xml.for_lab(
             source,
             machine.entity,
             records / machine.name,

@@ -12,8 +12,8 @@ from satlab.common.errors import ConfigError, ExitStatus
 from satlab.lab import lab, ownership
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link import control, prometheus
+from satlab.link.calibration_bounds import expectation
 from satlab.link.config import LinkSet
-from satlab.link.expectation import expectation
 from satlab.link.options import LinkOptions
 
 

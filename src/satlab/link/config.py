@@ -26,7 +26,7 @@ from satlab.common import ipv6, netns_names, terminals
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.terminals import ProfileTerminal
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology
-from satlab.link.limits import limits
+from satlab.link.schema_limits import limits
 
 DEFAULT_BDP = 1.2
 """Drop-tail limit in bandwidth-delay products of the direction."""

@@ -38,8 +38,8 @@ from satlab.link.config import (
     Trace,
     UniformJitter,
 )
-from satlab.link.limits import limits
 from satlab.link.option_model import Help, Options, invalid, options_of
+from satlab.link.schema_limits import limits
 
 LOSS_MODELS = (
     "gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]], bursts:PERIOD_MS,DURATION_MS or trace:FILE"

@@ -191,7 +191,7 @@ def test_configuration_survives_its_file() -> None:
     ],
 )
 def test_model_and_schema_refuse_the_same(change: dict[str, Any]) -> None:
-    """Limits of single values are in test_limits.py."""
+    """Limits of single values are in test_schema_limits.py."""
     document = json.loads(config().to_json()) | change
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, schema("link-config"))

@@ -12,7 +12,7 @@ import pytest
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.paths import ROOT
 from satlab.link import control, prometheus
-from satlab.link.change import LinkChange
+from satlab.link.change_options import LinkChange
 from satlab.link.config import LinkSet
 from satlab.link.options import LinkOptions
 

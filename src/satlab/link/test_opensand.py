@@ -16,7 +16,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.terminals import ProfileTerminal
 from satlab.common.topology import Role, Topology, load
-from satlab.link import opensand, opensand_files
+from satlab.link import opensand, opensand_xml
 from satlab.link.opensand import Description, Entity, GroundEntity, Machine, Platform, Tap
 from satlab.link.options import LinkOptions
 
@@ -200,10 +200,10 @@ def test_each_lab_keeps_its_own_probes(tmp_path: Path) -> None:
     found = platform(further=SECOND)
     source = paths.PROFILES / "geo-dama" / "infrastructure_st.xml"
     terminal, second = found.description.st, found.description.further_sts[0]
-    opensand_files.for_lab(source, terminal, tmp_path / "own", tmp_path / "st.xml")
-    opensand_files.for_lab(source, second, tmp_path / "other", tmp_path / "st4.xml")
+    opensand_xml.for_lab(source, terminal, tmp_path / "own", tmp_path / "st.xml")
+    opensand_xml.for_lab(source, second, tmp_path / "other", tmp_path / "st4.xml")
     before, own, other = (
-        opensand_files.read(file) for file in (source, tmp_path / "st.xml", tmp_path / "st4.xml")
+        opensand_xml.read(file) for file in (source, tmp_path / "st.xml", tmp_path / "st4.xml")
     )
     assert own.findtext("storage/path_local") == str(tmp_path / "own")
     assert own.findtext("storage/enable_local") == "true"
@@ -225,15 +225,15 @@ def itertext(root: ET.Element, section: str) -> list[str]:
 
 
 def test_a_file_without_storage_gets_one_in_its_place(tmp_path: Path) -> None:
-    root = opensand_files.read(paths.PROFILES / "geo" / "infrastructure_sat.xml")
+    root = opensand_xml.read(paths.PROFILES / "geo" / "infrastructure_sat.xml")
     storage = root.find("storage")
     assert storage is not None
     root.remove(storage)
-    opensand_files.write(root, tmp_path / "bare.xml")
-    opensand_files.for_lab(
+    opensand_xml.write(root, tmp_path / "bare.xml")
+    opensand_xml.for_lab(
         tmp_path / "bare.xml", platform().description.sat, tmp_path / "own", tmp_path / "sat.xml"
     )
-    done = opensand_files.read(tmp_path / "sat.xml")
+    done = opensand_xml.read(tmp_path / "sat.xml")
     assert [child.tag for child in done] == ["entity", "logs", "storage", "infrastructure"]
     assert [leaf.tag for leaf in done.iterfind("storage/*")] == ["enable_local", "path_local"]
 

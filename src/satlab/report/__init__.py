@@ -4,8 +4,8 @@
 HTML, terminal tables, CSV. Figures come from `collect`; none are computed twice.
 """
 
+from satlab.report.console_tables import terminal_tables, write_csv
 from satlab.report.export import export
 from satlab.report.run_report import build
-from satlab.report.terminal import terminal_tables, write_csv
 
 __all__ = ["build", "export", "terminal_tables", "write_csv"]

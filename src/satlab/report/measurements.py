@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 import collect
-from collect import pages, raw
+from collect import page_loads, raw
 
 PAGE_METRICS = {
     "response_start_ms": "Response Start",
@@ -316,7 +316,9 @@ def _page_figure(group: Mapping[str, SummaryRecord]) -> PageFigure:
         count["censored"],
         head.status,
         head.reason,
-        tuple((share, value(f"p{share}")) for share in pages.PERCENTILES if f"p{share}" in group),
+        tuple(
+            (share, value(f"p{share}")) for share in page_loads.PERCENTILES if f"p{share}" in group
+        ),
     )
 
 

@@ -2,15 +2,17 @@
 """A run folder as a report reads it: its records, link plan and manifest, names and facts."""
 
 import shlex
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import collect
-from satlab.report import capacity
+from satlab.link import modcods
 from satlab.report import measurements as read
 from satlab.report.measurements import BulkTransfer, SummaryRecord
 from satlab.report.page import Points
@@ -67,7 +69,7 @@ class ReportedRun:
             return ()
         modcod_ids = read.series(self.frame, "link_modcod_id", direction="forward")
         since_jobs = [(t_s - self.jobs_start_s, value) for t_s, value in modcod_ids]
-        return capacity.over_time(since_jobs, self.link["forward"])
+        return capacity_over_time(since_jobs, self.link["forward"])
 
     def carried_by(self, one: BulkTransfer) -> Points:
         """Return what the forward link carries, for a transfer that it carried."""
@@ -80,7 +82,7 @@ class ReportedRun:
             return None
         transfer = one.labels.get("transfer")  # those of FTP have no series
         arrived = [] if transfer is None else self._goodput(transfer)
-        measured = capacity.mean_bps(
+        measured = mean_capacity_bps(
             self.carried_by(one), (t_s - self.jobs_start_s for t_s, _ in arrived)
         )
         direction = "forward" if one.labels.get("direction") == "download" else "return"
@@ -138,6 +140,35 @@ def read_run(folder: Path, run: collect.Collected) -> ReportedRun:
             for one in run.stored.observations
         ),
     )
+
+
+def capacity_over_time(modcod_ids: Points, forward: Mapping[str, Any]) -> Points:
+    """Return (s, bit/s of TCP payload) at the start and at each change; empty where the rate of a
+    MODCOD is unknown.
+
+    `modcod_ids`: (s since the first job, MODCOD); what is before the first job counts at 0.
+    `forward`: the link's plan.
+    """
+    points: list[tuple[float, float]] = []
+    for t_s, number in modcod_ids:
+        rate_bps = modcods.forward_rate_bps(forward, int(number))
+        if rate_bps is None:
+            return []
+        carried_bps = float(forward["tcp_goodput_bps"]) * rate_bps / float(forward["rate_bps"])
+        if t_s <= 0:
+            points = [(0.0, carried_bps)]
+        elif not points or points[-1][1] != carried_bps:
+            points.append((t_s, carried_bps))
+    return points
+
+
+def mean_capacity_bps(points: Points, times_s: Iterable[float]) -> float | None:
+    """Return the mean of what is in force at these times; None without points or times."""
+    if not points:
+        return None
+    starts = [t_s for t_s, _ in points]
+    found = [points[max(0, bisect_right(starts, t_s) - 1)][1] for t_s in times_s]
+    return fmean(found) if found else None
 
 
 def _link_plan(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -10,8 +10,7 @@ from satlab.common.errors import ConfigError
 from satlab.report import (
     html,
     link_tables,
-    observed_loads,
-    published,
+    observed_page_loads,
     reported_run,
     run_plots,
     run_tables,
@@ -25,7 +24,7 @@ from satlab.report.measurements import (
     StreamFigure,
     VideoFigure,
 )
-from satlab.report.observed_loads import NamedLoad
+from satlab.report.observed_page_loads import NamedLoad
 from satlab.report.page import (
     Cell,
     Facts,
@@ -41,6 +40,8 @@ from satlab.report.page import (
     Tiles,
     all_but,
 )
+from satlab.report.published_page_metrics import SOURCE as PUBLISHED_SOURCE
+from satlab.report.published_page_metrics import published_ms
 from satlab.report.reported_run import ReportedRun
 from satlab.report.run_plots import Bulk, RunSeries
 from satlab.report.run_tables import STATUS, mbits
@@ -82,7 +83,7 @@ class RunReport:
         self.page_figures = read.page_figures(self.rows)
         self.failures = read.failures(self.rows)
         self.published = {
-            (f.group, f.metric): published.published_ms(
+            (f.group, f.metric): published_ms(
                 f.profile, f.page, f.protocol, f.pep, f.metric, self._run(f.run_id).link
             )
             for f in self.page_figures
@@ -314,7 +315,7 @@ class RunReport:
         """Return the filmstrips of typical observed loads, one per page, protocol, proxy and run;
         none without such loads.
         """
-        films = observed_loads.filmstrip(self._observed())
+        films = observed_page_loads.filmstrip(self._observed())
         return [films] if films else []
 
     def phase_plots(self) -> list[Plot]:
@@ -323,7 +324,8 @@ class RunReport:
         ends_ms = [request.end_ms or 0.0 for one in loads for request in one.load.requests]
         until_s = max(ends_ms, default=0.0) / 1000
         return [
-            observed_loads.phases(one, number, until_s) for number, one in enumerate(loads, start=1)
+            observed_page_loads.phases(one, number, until_s)
+            for number, one in enumerate(loads, start=1)
         ]
 
     def _observed(self) -> list[NamedLoad]:
@@ -334,7 +336,7 @@ class RunReport:
                 for one in self._run(group.run_id).observations
                 if (one.load.page, one.kind) == (group.page, group.kind)
             ]
-            if load := observed_loads.typical(loads):
+            if load := observed_page_loads.typical(loads):
                 found.append(NamedLoad(name, load))
         return found
 
@@ -425,7 +427,7 @@ PAGE_COLUMNS = (
 ALTERED = "These are not the raw files that the run wrote. Figures below rest on changed data."
 NO_END = "has no end. It is still going on or was killed; nothing vouches for its raw files."
 PAGES_NOTE = (
-    f"Published: {published.SOURCE}. It is shown only where profile, round-trip time and loss are"
+    f"Published: {PUBLISHED_SOURCE}. It is shown only where profile, round-trip time and loss are"
     " the paper's. The authors' link adds 28 to 32 ms of round-trip time of its own. A load that"
     " was cut off counts as longer than all others in the median."
 )

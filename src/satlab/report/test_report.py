@@ -29,9 +29,10 @@ from satlab.common.errors import ConfigError
 from satlab.link import modcods
 from satlab.report import html as html_page
 from satlab.report import measurements as read
-from satlab.report import plotly, published, reported_run, run_plots
+from satlab.report import plotly, reported_run, run_plots
 from satlab.report.measurements import SummaryRecord
 from satlab.report.page import Cell, Plot, Series, Table, per_second
+from satlab.report.published_page_metrics import published_ms
 from satlab.report.run_plots import RunSeries
 from satlab.report.run_report import RunReport
 
@@ -436,8 +437,8 @@ LINK = example_run.link_plan("geo")
     ],
 )
 def test_published_figures_are_not_shown_for_another_link(link: dict[str, Any] | None) -> None:
-    assert published.published_ms("geo", "kepler", "h3", "none", "page_load_time_ms", LINK) == 7669
-    assert published.published_ms("geo", "kepler", "h3", "none", "page_load_time_ms", link) is None
+    assert published_ms("geo", "kepler", "h3", "none", "page_load_time_ms", LINK) == 7669
+    assert published_ms("geo", "kepler", "h3", "none", "page_load_time_ms", link) is None
 
 
 @pytest.mark.parametrize(
@@ -454,8 +455,24 @@ def test_published_figures_are_not_shown_for_another_link(link: dict[str, Any] |
 def test_published_figures_are_not_shown_for_another_cell(
     profile: str, page_name: str, protocol: str, pep: str
 ) -> None:
+    assert published_ms(profile, page_name, protocol, pep, "page_load_time_ms", LINK) is None
+
+
+def test_what_is_carried_follows_the_modcod_and_its_mean_the_time() -> None:
+    forward = {"rate_bps": 2e6, "tcp_goodput_bps": 1e6, "modcod_id": 4}
+    one = (modcods.forward_rate_bps(forward, 1) or 0) / 2
+    assert reported_run.capacity_over_time([(-1, 4), (0, 4), (5, 4)], forward) == [(0, 1e6)]
+    assert reported_run.capacity_over_time([(-1, 1), (0, 4), (2, 1), (3, 1), (4, 4)], forward) == [
+        (0, 1e6),
+        (2, one),
+        (4, 1e6),
+    ]
+    assert reported_run.capacity_over_time([(0, 4), (1, 99)], forward) == []
+    assert reported_run.mean_capacity_bps([(0, 1e6), (2, one)], [0, 1, 2, 3]) == (1e6 + one) / 2
     assert (
-        published.published_ms(profile, page_name, protocol, pep, "page_load_time_ms", LINK) is None
+        reported_run.mean_capacity_bps([(0, 1e6)], [])
+        is reported_run.mean_capacity_bps([], [1])
+        is None
     )
 
 

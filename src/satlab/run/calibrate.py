@@ -14,8 +14,8 @@ from typing import Any
 
 from collect import opensand
 from collect.calibration import Calibration, CalibrationCheck
+from satlab.link.calibration_bounds import Expectation, expectation
 from satlab.link.config import Emulator
-from satlab.link.expectation import Expectation, expectation
 from satlab.link.plan import LinkPlan
 from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
 

@@ -3,7 +3,7 @@
 their connections.
 
 Sources: proc(5), pid/stat; for TCP the kernel's sock_diag(7) with struct tcp_info of <linux/tcp.h>;
-for QUIC the output of satperf and satpep (`reported_flows`). Users name their programs and open
+for QUIC the output of satperf and satpep (`quic_flows`). Users name their programs and open
 connections, so both are bounded. A sample takes about 5 ms of CPU time, once in INTERVAL_S: 2 ms
 for 150 processes of the host, 0.03 ms for each of the lab, 0.4 ms for each node with processes.
 """
@@ -17,7 +17,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path, PurePath
 from typing import Annotated
@@ -28,7 +29,7 @@ from typing_extensions import TypedDict
 from satlab.common.errors import HostError
 from satlab.common.processes import read_process
 from satlab.lab import netns
-from satlab.run.reported_flows import KERNEL, Flow, NodeFlow, ReportedFlows
+from satlab.run.quic_flows import KERNEL, Flow, ReportedFlows
 
 INTERVAL_S = 2.0
 MOST_PROGRAMS = 40
@@ -147,9 +148,9 @@ _MSS_AT, _UNACKED_AT, _RTT_AT, _CWND_AT, _ACKED_AT = 16, 24, 68, 80, 120
 """Places of fields in struct tcp_info, which only grows at its end."""
 
 
-def read_flows() -> list[Flow]:
-    """Return the connections of this thread's namespace that have sent data, without those to the
-    node itself.
+def read_flows(node: str) -> list[Flow]:
+    """Return the connections that have sent data in this thread's namespace, which is that of
+    `node`; without those to the node itself.
 
     Raises:
         OSError: the kernel does not answer.
@@ -157,7 +158,7 @@ def read_flows() -> list[Flow]:
     return [
         flow
         for family in (socket.AF_INET, socket.AF_INET6)
-        for flow in parse_flows(_asked(family), family)
+        for flow in parse_flows(_asked(family), family, node)
     ]
 
 
@@ -189,7 +190,7 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
         data = data[(length + 3) & ~3 :]
 
 
-def parse_flows(data: bytes, family: int) -> Iterator[Flow]:
+def parse_flows(data: bytes, family: int, node: str) -> Iterator[Flow]:
     """Yield the connections in the kernel's messages; those without struct tcp_info or sent data
     are left out.
     """
@@ -209,10 +210,17 @@ def parse_flows(data: bytes, family: int) -> Iterator[Flow]:
             for at in (_MSS_AT, _UNACKED_AT, _RTT_AT, _CWND_AT)
         )
         if acked or unacked:
-            ends = (_place(local, source_port), _place(peer, target_port))
-            algorithm = clean(known.get(_CONGESTION, b"").rstrip(b"\0").decode("ascii", "replace"))
+            algorithm = known.get(_CONGESTION, b"").rstrip(b"\0").decode("ascii", "replace")
             yield Flow(
-                KERNEL, *ends, algorithm, cwnd * mss, round(rtt_us / 1000, 1), unacked * mss, acked
+                source=KERNEL,
+                local=_place(local, source_port),
+                peer=_place(peer, target_port),
+                algorithm=clean(algorithm),
+                cwnd_bytes=cwnd * mss,
+                rtt_ms=round(rtt_us / 1000, 1),
+                in_flight_bytes=unacked * mss,
+                acked_bytes=acked,
+                node=node,
             )
 
 
@@ -249,19 +257,17 @@ class Activity(TypedDict):
     t_unix_s: float
     nodes: list[NodeLoad]
     programs: Annotated[list[ProgramLoad], Field(max_length=MOST_PROGRAMS)]
-    flows: Annotated[list[NodeFlow], Field(max_length=MOST_FLOWS)]
+    flows: Annotated[list[Flow], Field(max_length=MOST_FLOWS)]
 
 
-def activity(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, Flow]]) -> Activity:
+def activity(unix_s: float, programs: list[ProgramLoad], flows: list[Flow]) -> Activity:
     """Return a sample: nodes with the CPU time of all their programs, and the most active programs
     and flows.
     """
     nodes: dict[str, float] = defaultdict(float)
     for load in programs:
         nodes[load.node] += load.cpu_percent
-    flows = sorted(
-        flows, key=lambda pair: (-(pair[1].in_flight_bytes or 0), -(pair[1].acked_bytes or 0))
-    )
+    flows = sorted(flows, key=lambda flow: (-(flow.in_flight_bytes or 0), -(flow.acked_bytes or 0)))
     return {
         "t_unix_s": round(unix_s, 3),
         "nodes": [
@@ -269,7 +275,7 @@ def activity(unix_s: float, programs: list[ProgramLoad], flows: list[tuple[str, 
             for node, percent in sorted(nodes.items())
         ],
         "programs": programs[:MOST_PROGRAMS],
-        "flows": [NodeFlow(**asdict(flow), node=node) for node, flow in flows[:MOST_FLOWS]],
+        "flows": flows[:MOST_FLOWS],
     }
 
 
@@ -298,9 +304,9 @@ class Sampler:
             {key: (each.node, each.program) for key, each in running.items()}, unix_s
         )
         flows = [
-            (node, flow)
+            flow
             for node in sorted(set(nodes.values()))[:MOST_NODES]
-            for flow in netns.inside(self._lab_id, node, read_flows)
+            for flow in netns.inside(self._lab_id, node, partial(read_flows, node))
         ]
         return activity(unix_s, programs, flows + reported)
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from satlab.common import processes
 from satlab.lab.lab import Lab
+from satlab.link.calibration_bounds import expectation
 from satlab.link.config import Emulator
-from satlab.link.expectation import expectation
 from satlab.link.plan import LinkPlan
 from satlab.run.metrics_file import MetricsFile
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import opensand, opensand_files
+from satlab.link import opensand, opensand_xml
 from satlab.link.opensand import Description, Entity
 from satlab.link.satlink import ask
 
@@ -101,9 +101,9 @@ def run(source: Path, target: Path, satlink: Path = paths.SATLINK) -> Imported:
     addresses = dict(_addresses(found, lab))
     target.mkdir(parents=True)
     for role in opensand.START_ORDER:
-        root = opensand_files.read(source / found.of(role).infrastructure)
+        root = opensand_xml.read(source / found.of(role).infrastructure)
         _readdress(root, addresses)
-        opensand_files.write(root, target / f"infrastructure_{role.value}.xml")
+        opensand_xml.write(root, target / f"infrastructure_{role.value}.xml")
     for name, file in _files(found):
         _copy(source / file, target / name)
     inspection = ask(
@@ -159,7 +159,7 @@ def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     """Copy an XML file and the files of values over time that it names."""
-    root = opensand_files.read(source)
+    root = opensand_xml.read(source)
     for path in _SERIES:
         name = root.findtext(path)
         if name and not Path(name).is_absolute():
@@ -169,8 +169,8 @@ def _copy(source: Path, target: Path) -> None:
                     f"{source}: {path} names {name}", [Fault(str(series), "cannot be read")]
                 )
             copyfile(series, target.parent / series.name)
-            opensand_files.put(root, path, series.name)
-    opensand_files.write(root, target)
+            opensand_xml.put(root, path, series.name)
+    opensand_xml.write(root, target)
 
 
 def _entities(found: Description, addresses: dict[int, IPv4Address]) -> Iterator[str]:

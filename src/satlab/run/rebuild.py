@@ -11,7 +11,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab import ownership
 from satlab.report import measurements
-from satlab.run import reading
+from satlab.run import sandboxed_reader
 
 PAGE = "report/index.html"
 """The report in a run folder."""
@@ -31,7 +31,7 @@ def rebuild(
     for folder in folders:
         for problem in collect.verify(folder):
             log.line(f"warning: {folder}: {problem}")
-        runs[folder] = reading.collected(folder)
+        runs[folder] = sandboxed_reader.collected(folder)
     title = "satlab: " + ", ".join(f.name for f in folders[:3])
     path = out or folders[0] / PAGE
     if out:
@@ -65,7 +65,7 @@ def export(folders: list[Path], out: Path, *, has_series: bool) -> int:
     _check(folders)
     if out.suffix == ".har":
         return _export_har(folders, out)
-    runs = {folder: reading.without_writing(folder).records for folder in folders}
+    runs = {folder: sandboxed_reader.without_writing(folder).records for folder in folders}
     rows = report.export(runs, out, has_series=has_series)
     ownership.chown_to_caller(out)
     return rows
@@ -81,7 +81,7 @@ def _export_har(folders: list[Path], out: Path) -> int:
             one.load,
         )
         for folder in folders
-        for one in reading.without_writing(folder).stored.observations
+        for one in sandboxed_reader.without_writing(folder).stored.observations
     ]
     if not loads:
         raise ConfigError(

@@ -23,8 +23,8 @@ from satlab.lab import ownership
 from satlab.link.plan import LinkPlan
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
-from satlab.run import calibrate, host_load, manifest, reading
-from satlab.run.session import Host, LabT, run_session
+from satlab.run import calibrate, host_load, manifest, sandboxed_reader
+from satlab.run.lab_session import Host, LabT, run_session
 
 ENDED: Mapping[ExitStatus, Literal["ok", "interrupted"]] = {
     ExitStatus.OK: "ok",
@@ -155,12 +155,12 @@ class RunFolder:
         finally:
             self._finish(about, status, reason)
         with log.step("collect and report"):
-            collected = reading.collected(self.path)
+            collected = sandboxed_reader.collected(self.path)
             failed = failed_samples(collected.records)
             if failed and status in (ExitStatus.OK, ExitStatus.UNCALIBRATED):
                 status, reason = ExitStatus.FAILED, failed
                 self._write_end(about, status, reason)
-                collected = reading.collected(self.path)  # records of the run say it, too
+                collected = sandboxed_reader.collected(self.path)  # records of the run say it, too
             if title is not None:
                 report.build({self.path: collected}, self.path / "report" / "index.html", title)
         ownership.chown_to_caller(self.path)
@@ -193,7 +193,7 @@ class RunFolder:
             return result
 
         session = run_session(host, body, log, stop)
-        stored = reading.stored(self.path)
+        stored = sandboxed_reader.stored(self.path)
         about.legs = stored.legs
         result = session.outcome
         waits = [

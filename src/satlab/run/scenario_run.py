@@ -22,7 +22,7 @@ from satlab.lab.grants import Grants
 from satlab.lab.job_host import LabHost, pages
 from satlab.lab.lab import Lab
 from satlab.lab.layers import Layers
-from satlab.link import opensand, testbed
+from satlab.link import opensand, testbed_parameters
 from satlab.link.config import LinkRequest, LinkSet, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
@@ -30,11 +30,19 @@ from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
-from satlab.run import influx, job_layers, kernel, manifest, over_ipv6, quiet_host, shipped
+from satlab.run import (
+    catalog,
+    congestion_controls,
+    influx,
+    manifest,
+    over_ipv6,
+    playbook_packages,
+    quiet_host,
+)
+from satlab.run.lab_session import NetnsHost
 from satlab.run.quiet_host import Patience
 from satlab.run.run_folder import RunFolder, RunPlan, RunResult
 from satlab.run.run_id import new_run_id
-from satlab.run.session import NetnsHost
 
 JOBS_VARIABLE, PRIVILEGES_VARIABLE = "SATLAB_JOBS", "SATLAB_PRIVILEGES"
 """Environment variables for the processes of `satlab serve`: the folder of further jobs, and the
@@ -160,7 +168,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         warnings=warnings,
         terminals=len(clients(lab)),
     )
-    values = shipped.settings(request.scenario, loaded.arguments, request.settings)
+    values = catalog.settings(request.scenario, loaded.arguments, request.settings)
     bound = over_ipv6.bind(loaded, values, lab, request.link.ip)
     missing = sorted({started.entity for started in bound.jobs()} - set(entities))
     if missing:  # a mere warning of `scenario.load`, as OpenBACH reads scenarios
@@ -168,7 +176,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         raise ConfigError(f"no node plays {', '.join(missing)}", hint=hint)
 
     # What else the run uses.
-    kernel.check_congestion_controls(bound)
+    congestion_controls.check_congestion_controls(bound)
     granted = grants.load(request.privileges) if request.privileges else {}
     for page in pages():
         web_target.load(page)
@@ -181,7 +189,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     asked = request.link.request(
         run_id, folder.metrics, folder.logs, timeline_starts="on-request", terminals=further
     )
-    link = testbed.starting_with(asked, request.at_start)
+    link = testbed_parameters.starting_with(asked, request.at_start)
     if link.emulator == "opensand":
         opensand.prepare(link.profile, lab, paths.SATLINK)
     plan = plan_link(build_config(lab, lab_id(run_id), link, metrics=folder.metrics))
@@ -237,7 +245,7 @@ def execute(
     enforced_by = sandbox.enforced_by()
     for lack in sandbox.not_enforced(enforced_by):
         log.line(f"note: {lack}")
-    with job_layers.of_jobs(prepared.with_layers, log) as layers:
+    with playbook_packages.of_jobs(prepared.with_layers, log) as layers:
         return prepared.folder.record(
             replace(prepared.about, enforced_by=enforced_by),
             manifest.versions(paths.SATLINK, opensand_program),

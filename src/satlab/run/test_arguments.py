@@ -11,7 +11,7 @@ from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, scenario
-from satlab.run import kernel, scenario_run, shipped
+from satlab.run import catalog, congestion_controls, scenario_run
 
 SCENARIOS = sorted(paths.SCENARIOS.glob("*.json"))
 
@@ -30,29 +30,29 @@ def faults(name: str, **values: str) -> str:
 @pytest.mark.promise("P30")
 def test_p372_a_shipped_scenario_runs_without_values(file: Path) -> None:
     arguments = json.loads(file.read_text()).get("arguments", {})
-    values = shipped.settings(file, arguments, {})
+    values = catalog.settings(file, arguments, {})
     assert values.keys() == arguments.keys()
     loaded = scenario.load(file, descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes)
     assert scenario.bind(loaded, values).values.items() >= values.items()
 
 
 def test_p372_defaults_are_of_arguments_that_there_are_and_what_is_given_counts() -> None:
-    known = yaml_text.load(shipped.DEFAULTS.read_text())
+    known = yaml_text.load(catalog.DEFAULTS.read_text())
     arguments = {file.stem: json.loads(file.read_text()).get("arguments", {}) for file in SCENARIOS}
     assert known.pop("all").keys() <= {name for names in arguments.values() for name in names}
     assert all(values.keys() <= arguments[name].keys() for name, values in known.items())
     bulk = paths.SCENARIOS / "bulk_tcp.json"
-    assert shipped.settings(bulk, ["duration"], {}) == {"duration": "15"}
-    assert shipped.settings(bulk, ["duration"], {"duration": "3"}) == {"duration": "3"}
-    assert shipped.defaults("page_load", ["protocol"]) == {"protocol": "h3"}
-    assert shipped.defaults("web_tcp", ["protocol"]) == {"protocol": "h2"}
-    assert "[duration=15]" in shipped.shipped("scenarios")["bulk_tcp"]
+    assert catalog.settings(bulk, ["duration"], {}) == {"duration": "15"}
+    assert catalog.settings(bulk, ["duration"], {"duration": "3"}) == {"duration": "3"}
+    assert catalog.defaults("page_load", ["protocol"]) == {"protocol": "h3"}
+    assert catalog.defaults("web_tcp", ["protocol"]) == {"protocol": "h2"}
+    assert "[duration=15]" in catalog.shipped("scenarios")["bulk_tcp"]
 
 
 def test_p372_a_scenario_of_one_s_own_has_no_defaults(tmp_path: Path) -> None:
     file = tmp_path / "bulk_tcp.json"
     file.write_text((paths.SCENARIOS / "bulk_tcp.json").read_text())
-    assert shipped.settings(file, ["duration"], {}) == {}
+    assert catalog.settings(file, ["duration"], {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_p373_a_congestion_control_that_the_kernel_lacks_is_refused(name: str) -
 def test_p373_a_congestion_control_whose_module_is_installed_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "MODULES", tmp_path)
-    monkeypatch.setattr(kernel, "CONTROLS", tmp_path / "controls")
+    monkeypatch.setattr(congestion_controls, "MODULES", tmp_path)
+    monkeypatch.setattr(congestion_controls, "CONTROLS", tmp_path / "controls")
     (tmp_path / "controls").write_text("reno cubic\n")
-    assert kernel.congestion_controls() == {"reno", "cubic"}
+    assert congestion_controls.congestion_controls() == {"reno", "cubic"}
     place = tmp_path / platform.release()
     place.mkdir()
     (place / "modules.dep").write_text(
         "kernel/net/ipv4/tcp_bbr.ko.xz: kernel/net/x.ko\nkernel/net/sched/sch_fq.ko:\n"
     )
     (place / "modules.builtin").write_text("kernel/net/ipv4/tcp_vegas.ko\n")
-    assert kernel.congestion_controls() == {"reno", "cubic", "bbr", "vegas"}
+    assert congestion_controls.congestion_controls() == {"reno", "cubic", "bbr", "vegas"}

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from collect.calibration import Calibration
-from satlab.link.expectation import expectation
+from satlab.link.calibration_bounds import expectation
 from satlab.link.plan import LinkPlan
 from satlab.run import calibrate
 from satlab.run.link_probe import Echoes, Probe

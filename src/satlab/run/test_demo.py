@@ -18,10 +18,10 @@ from satlab.common import needs, paths
 from satlab.common.errors import ExitStatus
 from satlab.run import scenario_run
 from satlab.run.demo import Demo
+from satlab.run.lab_session import QUIET
 from satlab.run.quiet_host import Patience
 from satlab.run.run_folder import RunResult
 from satlab.run.scenario_run import RunRequest
-from satlab.run.session import QUIET
 
 NOTHING = collect.Collected(
     polars.DataFrame({"metric": ["goodput_bps"]}), collect.Stored(loads=[], legs=[])

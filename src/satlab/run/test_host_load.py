@@ -11,7 +11,7 @@ import pytest
 import collect
 from collect.fixtures.example_run import page_load
 from collect.jobs import Job
-from collect.pages import PageLoad
+from collect.page_loads import PageLoad
 from satlab.common.processes import ProcfsProcess
 from satlab.run import host_load
 from satlab.run.host_load import HostState, PacketCounts

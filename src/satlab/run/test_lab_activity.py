@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from satlab.common import processes
 from satlab.run import lab_activity
 from satlab.run.lab_activity import ProgramLoad, Running
-from satlab.run.reported_flows import Flow
+from satlab.run.quic_flows import Flow
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -50,12 +50,20 @@ def about(
 
 def test_a_connection_has_window_round_trip_time_and_algorithm() -> None:
     data = message(20, about()) + message(3, bytes(4))
-    (flow,) = lab_activity.parse_flows(data, socket.AF_INET)
+    (flow,) = lab_activity.parse_flows(data, socket.AF_INET, "server")
     assert flow == Flow(
-        "kernel", "198.18.4.2:443", "198.18.1.2:40000", "cubic", 140_000, 601.2, 112_000, 5_000_000
+        source="kernel",
+        local="198.18.4.2:443",
+        peer="198.18.1.2:40000",
+        algorithm="cubic",
+        cwnd_bytes=140_000,
+        rtt_ms=601.2,
+        in_flight_bytes=112_000,
+        acked_bytes=5_000_000,
+        node="server",
     )
     data = message(20, about("2001:2::1", family=socket.AF_INET6))
-    (flow,) = lab_activity.parse_flows(data, socket.AF_INET6)
+    (flow,) = lab_activity.parse_flows(data, socket.AF_INET6, "server")
     assert flow.local == "[2001:2::1]:443"
 
 
@@ -66,13 +74,13 @@ def test_connections_of_a_node_with_itself_and_foreign_messages_are_left_out() -
         + message(20, b"short")
         + message(99, b"")
     )
-    assert list(lab_activity.parse_flows(data, socket.AF_INET)) == []
+    assert list(lab_activity.parse_flows(data, socket.AF_INET, "server")) == []
 
 
 @given(st.binary(max_size=400))
 def test_t50_any_bytes_are_survived(data: bytes) -> None:
-    list(lab_activity.parse_flows(data, socket.AF_INET))
-    list(lab_activity.parse_flows(message(20, data), socket.AF_INET6))
+    list(lab_activity.parse_flows(data, socket.AF_INET, "server"))
+    list(lab_activity.parse_flows(message(20, data), socket.AF_INET6, "server"))
     lab_activity.script_of(data)
 
 
@@ -116,7 +124,7 @@ def test_cpu_time_is_that_between_two_readings() -> None:
 def test_t50_a_sample_is_bounded() -> None:
     programs = [ProgramLoad(f"client-{n}", "x", 1, float(n)) for n in range(500, 0, -1)]
     flows = [
-        ("client", Flow("kernel", "a:1", f"b:{n}", "cubic", n, 1.0, n % 2, n)) for n in range(500)
+        Flow("kernel", "a:1", f"b:{n}", "cubic", n, 1.0, n % 2, n, "client") for n in range(500)
     ]
     found = lab_activity.activity(1.0, programs, flows)
     assert [each.cpu_percent for each in found["programs"]] == [500.0 - n for n in range(40)]

@@ -8,7 +8,7 @@ import collect
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from satlab.common.errors import ConfigError
-from satlab.run import reading, rebuild
+from satlab.run import rebuild, sandboxed_reader
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(folder: Path) -> collect.Collected:
         return collect.Collected(collect.gather(folder), collect.stored(folder))
 
-    monkeypatch.setattr(reading, "without_writing", read)
+    monkeypatch.setattr(sandboxed_reader, "without_writing", read)
 
 
 def test_requests_of_observed_loads_are_exported_as_har(tmp_path: Path) -> None:

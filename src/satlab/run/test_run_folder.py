@@ -15,10 +15,10 @@ import collect
 from satlab.common import paths
 from satlab.common.errors import ExitStatus, HostError
 from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult
-from satlab.run import reading, run_folder
+from satlab.run import run_folder, sandboxed_reader
+from satlab.run.lab_session import QUIET
 from satlab.run.run_folder import RunFolder, RunPlan, RunResult
-from satlab.run.session import QUIET
-from satlab.run.test_session import GOOD, LATE, FakeHost
+from satlab.run.test_lab_session import GOOD, LATE, FakeHost
 
 LINK: Any = SimpleNamespace(profile_sha256="0" * 64, model_dump=lambda **_: {})
 PLAN = RunPlan(
@@ -62,7 +62,7 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         folders.append(folder)
         return one_record("goodput_bps", "ok")
 
-    monkeypatch.setattr(reading, "collected", collect_records)
+    monkeypatch.setattr(sandboxed_reader, "collected", collect_records)
     return folders
 
 
@@ -194,7 +194,9 @@ def test_the_folder_of_a_run_that_could_not_be_done_says_why(
 def test_the_records_decide_with_the_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "collected", lambda _: one_record("page_load_ms", "failed"))
+    monkeypatch.setattr(
+        sandboxed_reader, "collected", lambda _: one_record("page_load_ms", "failed")
+    )
     result = record(tmp_path, Host(), lambda *_: ended("ok"))[0]
     assert result.status is ExitStatus.FAILED
     assert result.reason.startswith("page_load_ms: ")
@@ -205,7 +207,9 @@ def test_the_records_decide_with_the_scenario(
 def test_a_stopped_run_stays_interrupted_whatever_its_samples_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "collected", lambda _: one_record("page_load_ms", "failed"))
+    monkeypatch.setattr(
+        sandboxed_reader, "collected", lambda _: one_record("page_load_ms", "failed")
+    )
     assert (
         record(tmp_path, Host(), lambda *_: ended("interrupted"))[0].status
         is ExitStatus.INTERRUPTED

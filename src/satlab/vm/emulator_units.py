@@ -13,10 +13,10 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
 from satlab.common.topology import Role
+from satlab.link.calibration_bounds import expectation
 from satlab.link.config import Emulator
-from satlab.link.expectation import expectation
 from satlab.link.plan import LinkPlan
-from satlab.run import calibrate, link_probe, session
+from satlab.run import calibrate, lab_session, link_probe
 from satlab.run.link_probe import ProbeError, ProbePath
 from satlab.run.metrics_file import MetricsFile
 from satlab.vm.inventory import side, terminals
@@ -139,7 +139,7 @@ class VmHost:
         """
         if self.emulator == "satlink":
             metrics = _Metrics(self.metrics, lab)
-            return session.calibrated(lambda: self._probe(metrics), metrics)
+            return lab_session.calibrated(lambda: self._probe(metrics), metrics)
         checks = self._probe(None)
         self.probed.update(self._lost())
         return checks

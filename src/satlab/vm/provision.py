@@ -25,7 +25,7 @@ from satlab.common.errors import ConfigError, Fault, HostError, RunError
 from satlab.common.processes import finish
 from satlab.common.topology import NetworkKind, Role, Topology
 from satlab.lab import job_host, pki, web_target
-from satlab.link import opensand, opensand_files
+from satlab.link import opensand, opensand_xml
 from satlab.link.config import Attachment, LinkConfig, build_config
 from satlab.link.opensand import Description, GroundEntity
 from satlab.link.options import LinkOptions
@@ -263,7 +263,7 @@ def own_files(folder: VmFolder, profile: Path, entities: Mapping[str, GroundEnti
     shutil.copytree(profile, target)
     for entity in further:
         records = Path("/var/log/opensand", f"st{entity.entity_id}")
-        opensand_files.for_lab(
+        opensand_xml.for_lab(
             profile / entity.infrastructure, entity, records, target / _infrastructure(entity)
         )
     return target

@@ -19,8 +19,8 @@ from satlab.link.config import Emulator
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
 from satlab.run import metrics_file
+from satlab.run.lab_session import QUIET, run_session
 from satlab.run.link_probe import ProbeError
-from satlab.run.session import QUIET, run_session
 from satlab.vm import inventory, provision, vm_commands, vm_run
 from satlab.vm.emulator_units import SshShell, UnreachedHost, VmHost
 from satlab.vm.inventory import VmOptions

@@ -20,10 +20,10 @@ from satlab.common.topology import Role
 from satlab.link.config import Emulator, LinkConfig
 from satlab.link.plan import LinkPlan
 from satlab.openbach import descriptor, runner, scenario
-from satlab.run import manifest, shipped
+from satlab.run import catalog, manifest
+from satlab.run.lab_session import Host
 from satlab.run.run_folder import RunFolder, RunPlan, RunResult
 from satlab.run.run_id import new_run_id
-from satlab.run.session import Host
 from satlab.vm import controller_run
 from satlab.vm.controller import Controller
 from satlab.vm.emulator_units import UnreachedHost, VmHost
@@ -97,7 +97,7 @@ def prepare(
         ) from error
     jobs = descriptor.load_jobs(paths.JOBS)
     loaded = scenario.load(file, jobs, lab.topology.nodes, terminals=len(clients(lab.topology)))
-    bound = scenario.bind(loaded, shipped.settings(file, loaded.arguments, settings))
+    bound = scenario.bind(loaded, catalog.settings(file, loaded.arguments, settings))
     about = RunPlan(
         run_id=new_run_id(bound.name, "vm"),
         scenario=bound,

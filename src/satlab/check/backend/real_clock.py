@@ -42,7 +42,7 @@ from satlab.lab import netns, pki, privileges
 from satlab.lab.lab import Lab
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 from satlab.run import calibrate, host_load
-from satlab.run.session import NetnsHost, metrics_of, new_lab_id, run_session
+from satlab.run.lab_session import NetnsHost, metrics_of, new_lab_id, run_session
 
 START_S = 10.0
 """Longest time until a server binds its port, s."""

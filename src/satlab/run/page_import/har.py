@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.run.page_import.found import (
+from satlab.run.page_import.page_objects import (
     MOST_BYTES,
     MOST_ENTRIES,
     MOST_READ,

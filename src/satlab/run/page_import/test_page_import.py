@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from satlab.cli import app
 from satlab.common.errors import ConfigError, HostError, SatlabError
 from satlab.lab import web_target
-from satlab.run.page_import import found, har, writing
+from satlab.run.page_import import har, page_folder, page_objects
 
 SECRET = "s3cr3t-0f-a-s3ss10n"  # noqa: S105 - of nobody
 INDEX = PurePosixPath("index.html")
@@ -86,7 +86,7 @@ def har_file(folder: Path, listed: Any) -> Path:
 
 @pytest.mark.promise("P44")
 def test_a_har_becomes_a_page_of_its_types_sizes_domains_and_order(tmp_path: Path) -> None:
-    imported = writing.run(har_file(tmp_path, entries()), "example", INDEX, tmp_path)
+    imported = page_folder.run(har_file(tmp_path, entries()), "example", INDEX, tmp_path)
     page = web_target.load("example", tmp_path)
     assert imported.page == page
     assert [(o.loaded_as, o.size_bytes, o.host) for o in page.objects] == [
@@ -116,14 +116,14 @@ def test_a_har_becomes_a_page_of_its_types_sizes_domains_and_order(tmp_path: Pat
 def test_a_document_that_is_too_small_for_its_objects_is_enlarged(tmp_path: Path) -> None:
     listed = [entry("https://a.example/", "text/html", 500)]
     listed += [entry(f"https://a.example/{n}.png", "image/png", 2_000) for n in range(100)]
-    imported = writing.run(har_file(tmp_path, listed), "many", INDEX, tmp_path)
+    imported = page_folder.run(har_file(tmp_path, listed), "many", INDEX, tmp_path)
     assert imported.page.objects[0].size_bytes > 5_000
     assert imported.notes[-1].startswith("the document has ")
 
 
 def test_t48_secrets_of_a_har_are_not_copied(tmp_path: Path) -> None:
     source = har_file(tmp_path, entries())
-    imported = writing.run(source, "example", INDEX, tmp_path / source.parent)
+    imported = page_folder.run(source, "example", INDEX, tmp_path / source.parent)
     web_target.build(imported.page, tmp_path / "built")
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path != source]
     assert len(files) == 2 + 1 + len(imported.page.objects)
@@ -196,7 +196,7 @@ def test_t48_a_hostile_entry_is_refused_by_its_number(
     listed = entries()
     damage(listed)
     with pytest.raises(ConfigError) as caught:
-        writing.run(har_file(tmp_path, listed), "example", INDEX, tmp_path)
+        page_folder.run(har_file(tmp_path, listed), "example", INDEX, tmp_path)
     (fault,) = caught.value.faults
     assert fault.place.endswith("page.har: entry 3")
     assert reason in fault.reason
@@ -207,10 +207,10 @@ def test_t48_a_hostile_entry_is_refused_by_its_number(
 
 def test_t48_every_hostile_entry_is_named_up_to_a_limit(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        writing.run(har_file(tmp_path, [None, 7, *entries(), "x"]), "example", INDEX, tmp_path)
+        page_folder.run(har_file(tmp_path, [None, 7, *entries(), "x"]), "example", INDEX, tmp_path)
     assert [fault.place.rpartition(" ")[2] for fault in caught.value.faults] == ["1", "2", "15"]
     with pytest.raises(ConfigError) as caught:
-        writing.run(har_file(tmp_path, [None] * 1000), "example", INDEX, tmp_path)
+        page_folder.run(har_file(tmp_path, [None] * 1000), "example", INDEX, tmp_path)
     assert len(caught.value.faults) == 21
     assert caught.value.faults[-1].reason == "980 further faults"
 
@@ -239,7 +239,7 @@ def test_t48_a_file_that_is_not_a_har_is_refused(tmp_path: Path, text: str, reas
 def test_t48_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     file = tmp_path / "x.har"
     with file.open("wb") as large:
-        large.truncate(found.MOST_READ + 1)
+        large.truncate(page_objects.MOST_READ + 1)
     with pytest.raises(ConfigError, match="larger than 32 MiB"):
         har.read(file)
 
@@ -249,7 +249,10 @@ def test_t48_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     [
         ([entry(f"https://a.example/{n}", "image/png", 2_000) for n in range(250)], "251 objects"),
         (
-            [entry(f"https://a.example/{n}", "image/png", found.MOST_BYTES) for n in range(2)],
+            [
+                entry(f"https://a.example/{n}", "image/png", page_objects.MOST_BYTES)
+                for n in range(2)
+            ],
             "bytes",
         ),
         ([entry(f"https://a{n}.example/", "image/png", 2_000) for n in range(64)], "65 domains"),
@@ -259,7 +262,7 @@ def test_t48_a_page_that_is_too_large_is_refused(
     tmp_path: Path, listed: list[Any], what: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        writing.run(
+        page_folder.run(
             har_file(tmp_path, [entry("https://z.example/", "text/html", 9_000), *listed]),
             "x",
             INDEX,
@@ -352,7 +355,7 @@ def test_the_folder_of_a_site_becomes_a_page(tmp_path: Path) -> None:
         **files,
         **{"www.example.com__frame.html": 900, "www.example.com__other.png": 9},
     )
-    imported = writing.run(top, "folder", WGET, tmp_path)
+    imported = page_folder.run(top, "folder", WGET, tmp_path)
     assert [(o.loaded_as, o.size_bytes, o.host) for o in imported.page.objects[1:]] == [
         ("stylesheet", 5_000, ""),
         ("script", 7_000, "cdn.example.com"),
@@ -402,9 +405,9 @@ def test_t48_a_hostile_reference_is_refused_by_its_number(
     (top / "cdn.example.com" / "x.png").write_bytes(b"x")
     os.mkfifo(here / "pipe.png")
     with (here / "large.png").open("wb") as large:
-        large.truncate(found.MOST_BYTES + 1)
+        large.truncate(page_objects.MOST_BYTES + 1)
     with pytest.raises(ConfigError) as caught:
-        writing.run(top, "folder", WGET, tmp_path)
+        page_folder.run(top, "folder", WGET, tmp_path)
     (fault,) = caught.value.faults
     assert fault.place.endswith("index.html: reference 2")
     assert reason in fault.reason
@@ -417,20 +420,20 @@ def test_t48_a_hostile_reference_is_refused_by_its_number(
 def test_t48_the_document_lies_in_the_folder(tmp_path: Path, document: str) -> None:
     har_file(tmp_path, [])
     with pytest.raises(ConfigError):
-        writing.run(site(tmp_path, ""), "site", PurePosixPath(document), tmp_path)
+        page_folder.run(site(tmp_path, ""), "site", PurePosixPath(document), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../x", "", "X", "a/b"])
 def test_t48_the_name_of_a_page_is_checked(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="a page name"):
-        writing.run(har_file(tmp_path, entries()), name, INDEX, tmp_path)
+        page_folder.run(har_file(tmp_path, entries()), name, INDEX, tmp_path)
 
 
 def test_the_command_prints_how_to_load_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pages").mkdir()
-    monkeypatch.setattr(writing.run, "__defaults__", (tmp_path / "pages",))
+    monkeypatch.setattr(page_folder.run, "__defaults__", (tmp_path / "pages",))
     done = CliRunner().invoke(
         app, ["page", "import", str(har_file(tmp_path, entries())), "--name", "example"]
     )
@@ -446,11 +449,11 @@ def test_the_command_prints_how_to_load_the_page(
 
 def test_a_page_is_not_replaced(tmp_path: Path) -> None:
     source = har_file(tmp_path, entries())
-    writing.run(source, "example", INDEX, tmp_path)
+    page_folder.run(source, "example", INDEX, tmp_path)
     with pytest.raises(ConfigError, match="there already"):
-        writing.run(source, "example", INDEX, tmp_path)
+        page_folder.run(source, "example", INDEX, tmp_path)
 
 
 def test_a_folder_of_pages_that_is_not_there_is_a_fault_of_the_host(tmp_path: Path) -> None:
     with pytest.raises(HostError):
-        writing.run(har_file(tmp_path, entries()), "example", INDEX, tmp_path / "none")
+        page_folder.run(har_file(tmp_path, entries()), "example", INDEX, tmp_path / "none")

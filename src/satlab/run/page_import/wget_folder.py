@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.run.page_import.found import MOST_BYTES, MOST_ENTRIES, Found, Item, domain
+from satlab.run.page_import.page_objects import MOST_BYTES, MOST_ENTRIES, Found, Item, domain
 
 _MOST_OF_DOCUMENT = 4 << 20
 _LINKED = {"stylesheet": "stylesheet", "icon": "img", "preload": "img"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from satlab.link import prometheus
-from satlab.link.growing_file import GrowingFile
+from satlab.link.jsonl_tail import GrowingFile
 
 Name = Literal["runs_launched", "runs", "run_seconds", "logins_refused", "requests"]
 LABELS: dict[Name, tuple[str, tuple[str, ...]]] = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from collect import pages
+from collect import page_loads
 from satlab.common.statistics import MIN_RUNS, interval_of_two, median, median_difference
 from satlab.report.measurements import PAGE_METRICS, PROTOCOLS, SummaryRecord
 from satlab.report.page import Cell, Table, all_but
@@ -204,11 +204,11 @@ def _figure(
 
 
 def _percentiles(samples: Sequence[float]) -> str:
-    if len(samples) < pages.MIN_FOR_PERCENTILES:
+    if len(samples) < page_loads.MIN_FOR_PERCENTILES:
         return ""
     return ", ".join(
-        f"p{share} {_number(pages.percentile(sorted(samples), share))}"
-        for share in pages.PERCENTILES
+        f"p{share} {_number(page_loads.percentile(sorted(samples), share))}"
+        for share in page_loads.PERCENTILES
     )
 
 

@@ -21,8 +21,8 @@ from satlab.link.options import shipped_profiles
 from satlab.openbach.arguments import out_of_bounds
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.scenario import MAX_DEPTH
-from satlab.run import shipped
 from satlab.service.root_helper.protocol import RunLink
+from satlab.run import catalog
 
 Document = Mapping[str, Any]
 Kind = Literal["text", "integer", "number"]
@@ -110,7 +110,7 @@ def form_of(
     for name, use in _uses(scenario, others, jobs, MAX_DEPTH):
         uses.setdefault(name, []).append(use)
     arguments, constants = (_texts(scenario.get(key)) for key in ("arguments", "constants"))
-    usual = shipped.defaults(str(scenario.get("name", "")), arguments)
+    usual = catalog.defaults(str(scenario.get("name", "")), arguments)
     return Form(
         tuple(
             _field("argument", n, text, usual.get(n, ""), uses.get(n, []))

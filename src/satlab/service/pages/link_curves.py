@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from satlab.link.growing_file import GrowingFile
+from satlab.link.jsonl_tail import GrowingFile
 from satlab.service.pages.live_queues import Queues
 
 LINK = Path("raw") / "link.jsonl"

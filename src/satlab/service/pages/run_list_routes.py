@@ -16,7 +16,7 @@ import collect
 from satlab.common.errors import ConfigError, HostError
 from satlab.report.export import export as export_records
 from satlab.report.html import render as render_report
-from satlab.run import reading
+from satlab.run import sandboxed_reader
 from satlab.service.api import access, export
 from satlab.service.api.access import Runner
 from satlab.service.api.account_store import User
@@ -162,7 +162,8 @@ def records(kind: Format, user: Viewer, context: RequestContext, run: Keys = Non
     folders = [folder for _, folder in _chosen(context, user, run or [], least=1)]
     try:
         tables = {
-            folder: reading.without_writing(folder, is_own=True).records for folder in folders
+            folder: sandboxed_reader.without_writing(folder, is_own=True).records
+            for folder in folders
         }
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / f"records.{kind}"

@@ -12,8 +12,8 @@ from satlab.openbach.engine import ScenarioStatus
 from satlab.report import reported_run
 from satlab.report.reported_run import ReportedRun
 from satlab.report.run_report import RunReport
-from satlab.run import reading
 from satlab.service.api.dependencies import Context
+from satlab.run import sandboxed_reader
 from satlab.service.api.queue import Instance
 from satlab.service.root_helper.progress_file import Scenario
 
@@ -132,4 +132,4 @@ def results(folders: Sequence[Path], title: str) -> RunReport | None:
 def _read(folder: Path, written_ns: int) -> ReportedRun:
     """Read a run folder; `written_ns` makes a changed folder a new cache entry."""
     del written_ns
-    return reported_run.read_run(folder, reading.without_writing(folder, is_own=True))
+    return reported_run.read_run(folder, sandboxed_reader.without_writing(folder, is_own=True))

@@ -13,7 +13,7 @@ from satlab.common.paths import WEB_TARGETS
 from satlab.lab import page_files, web_target
 from satlab.lab.web_target import Page, WebObject
 from satlab.run.page_import import har, wget_folder
-from satlab.run.page_import.found import MOST_BYTES, MOST_DOMAINS, MOST_OBJECTS, Found
+from satlab.run.page_import.page_objects import MOST_BYTES, MOST_DOMAINS, MOST_OBJECTS, Found
 
 
 @dataclass(frozen=True)

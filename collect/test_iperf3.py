@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collect import goodput
+from collect import iperf3
 from collect.jobs import Job
 from collect.raw import Unreadable, read_json
 from collect.records import Record
@@ -33,9 +33,9 @@ def job(number: int, start: float = 100.0, stop: float = 106.0) -> Job:
     )
 
 
-def document(content: dict[str, Any], number: int = 1, **times: float) -> goodput.Document:
-    parsed = goodput.ADAPTER.validate_python(content)
-    return goodput.Document(job(number, **times), parsed)
+def document(content: dict[str, Any], number: int = 1, **times: float) -> iperf3.Document:
+    parsed = iperf3.ADAPTER.validate_python(content)
+    return iperf3.Document(job(number, **times), parsed)
 
 
 def only(records: list[Record], metric: str, **labels: str) -> Record:
@@ -50,7 +50,7 @@ def series(records: list[Record], metric: str) -> list[Record]:
 
 @pytest.mark.promise("P36")
 def test_goodput_is_what_the_receiver_counted_not_what_the_sender_sent() -> None:
-    records = goodput.records([document(SERVER, 1), document(CLIENT, 2)], 90.0)
+    records = iperf3.records([document(SERVER, 1), document(CLIENT, 2)], 90.0)
     found = only(records, "goodput_bps")
     assert found.value == pytest.approx(4_791_432 * 8 / 2.000085)
     assert found.labels["direction"] == "download"
@@ -59,7 +59,7 @@ def test_goodput_is_what_the_receiver_counted_not_what_the_sender_sent() -> None
 
 
 def test_window_and_rtt_come_from_the_sender() -> None:
-    records = goodput.records([document(SERVER, 1), document(CLIENT, 2)], 90.0)
+    records = iperf3.records([document(SERVER, 1), document(CLIENT, 2)], 90.0)
     assert only(records, "cwnd_max_bytes").value == 220_096
     assert only(records, "tcp_rtt_ms", stat="max").value == pytest.approx(81.8, abs=0.5)
     assert len(series(records, "cwnd_bytes")) == len(series(records, "tcp_rtt_ms")) == 20
@@ -67,7 +67,7 @@ def test_window_and_rtt_come_from_the_sender() -> None:
 
 
 def test_series_add_up_to_the_summary() -> None:
-    records = goodput.records([document(CLIENT)], 90.0)
+    records = iperf3.records([document(CLIENT)], 90.0)
     bits = sum((r.value or 0) * 0.1 for r in series(records, "goodput_bps"))
     assert bits == pytest.approx(4_791_432 * 8, rel=0.01)
 
@@ -77,7 +77,7 @@ def test_both_sides_are_dated_by_stamp_and_client_s_job(job_start: float, earlie
     stamp = CLIENT["start"]["timestamp"]["timesecs"]
     client = document(CLIENT, 2, start=stamp + job_start, stop=stamp + 6.0)
     server = document(SERVER, 1, start=stamp - 50.0, stop=stamp + 100.0)
-    records = goodput.records([server, client], stamp - 10.0)
+    records = iperf3.records([server, client], stamp - 10.0)
     spare = 6.0 - 2.000085 - earliest
     expected = 10 + earliest + spare / 2 + 0.1
     assert series(records, "goodput_bps")[0].t_s == pytest.approx(expected, abs=1e-3)
@@ -87,7 +87,7 @@ def test_both_sides_are_dated_by_stamp_and_client_s_job(job_start: float, earlie
 
 def test_a_server_alone_is_dated_by_iperf3_s_own_seconds() -> None:
     origin = SERVER["start"]["timestamp"]["timesecs"]
-    records = goodput.records([document(SERVER, 1)], origin)
+    records = iperf3.records([document(SERVER, 1)], origin)
     assert series(records, "cwnd_bytes")[0].t_s == pytest.approx(1.1, abs=0.01)
 
 
@@ -99,7 +99,7 @@ def test_both_sides_of_a_transfer_carry_its_number() -> None:
         document(CLIENT, 2),
         document(second[1], 3),
     ]
-    records = goodput.records(sides, 0)
+    records = iperf3.records(sides, 0)
     for number in ("1", "2"):
         mine = [r for r in records if r.labels["transfer"] == number]
         assert {r.metric for r in mine} >= {"goodput_bps", "cwnd_max_bytes"}
@@ -107,14 +107,14 @@ def test_both_sides_of_a_transfer_carry_its_number() -> None:
 
 
 def test_refused_connection_is_a_failed_sample() -> None:
-    refused = read_json(FIXTURES, "iperf3_refused.json", goodput.ADAPTER.validate_json)
-    (record,) = goodput.records([goodput.Document(job(1), refused)], 0)
+    refused = read_json(FIXTURES, "iperf3_refused.json", iperf3.ADAPTER.validate_json)
+    (record,) = iperf3.records([iperf3.Document(job(1), refused)], 0)
     assert (record.metric, record.value, record.status) == ("goodput_bps", None, "failed")
     assert "Connection refused" in record.reason
 
 
 def test_an_error_wins_over_complete_figures() -> None:
-    (record,) = goodput.records(
+    (record,) = iperf3.records(
         [document(CLIENT | {"error": "interrupt - the server has terminated"})], 0
     )
     assert record.status == "failed"
@@ -126,16 +126,16 @@ def test_an_error_wins_over_complete_figures() -> None:
 def test_malformed_documents_are_failed_samples(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "iperf3_json.json"
     path.write_bytes(content)
-    parsed = read_json(tmp_path, path.name, goodput.ADAPTER.validate_json)
+    parsed = read_json(tmp_path, path.name, iperf3.ADAPTER.validate_json)
     assert isinstance(parsed, Unreadable)
-    (record,) = goodput.records([goodput.Document(job(1), parsed)], 0)
+    (record,) = iperf3.records([iperf3.Document(job(1), parsed)], 0)
     assert record.status == "failed"
     assert "iperf3_json.json" in record.reason
 
 
 def test_a_transfer_that_broke_off_has_no_goodput() -> None:
     asked = {**CLIENT["start"], "test_start": {**CLIENT["start"]["test_start"], "duration": 15}}
-    record = only(goodput.records([document(CLIENT | {"start": asked})], 0), "goodput_bps")
+    record = only(iperf3.records([document(CLIENT | {"start": asked})], 0), "goodput_bps")
     assert record.status == "failed"
     assert "broken off after 2.0 s" in record.reason
 
@@ -151,7 +151,7 @@ def test_a_transfer_counts_from_95_percent_of_its_request_on(
         CLIENT["start"]["test_start"] | {"duration": 0, "bytes": 0} | {unit: round(got / share, 6)}
     )
     request["bytes"] = round(request["bytes"])
-    records = goodput.records(
+    records = iperf3.records(
         [document(CLIENT | {"start": CLIENT["start"] | {"test_start": request}})], 0
     )
     assert only(records, "goodput_bps").status == status
@@ -159,14 +159,14 @@ def test_a_transfer_counts_from_95_percent_of_its_request_on(
 
 
 def test_omitted_intervals_are_in_no_figure() -> None:
-    whole = goodput.records([document(SERVER, 1), document(CLIENT, 2)], 0)
+    whole = iperf3.records([document(SERVER, 1), document(CLIENT, 2)], 0)
     sides = []
     for side in (SERVER, CLIENT):
         first = side["intervals"][0]
         streams = [stream | {"snd_cwnd": 1 << 40, "rtt": 1 << 40} for stream in first["streams"]]
         warm_up = {"streams": streams, "sum": first["sum"] | {"omitted": True, "bytes": 1 << 40}}
         sides.append(side | {"intervals": [warm_up, *side["intervals"]]})
-    records = goodput.records([document(sides[0], 1), document(sides[1], 2)], 0)
+    records = iperf3.records([document(sides[0], 1), document(sides[1], 2)], 0)
     assert records == whole
     assert len(series(whole, "goodput_bps")) == len(CLIENT["intervals"])
 
@@ -175,14 +175,14 @@ def test_cpu_time_is_the_share_of_a_core_times_the_duration() -> None:
     end = CLIENT["end"] | {"cpu_utilization_percent": {"host_total": 150.0}}
     end["sum_sent"] = CLIENT["end"]["sum_sent"] | {"seconds": 4.0}
     assert only(
-        goodput.records([document(CLIENT | {"end": end})], 0), "cpu_s"
+        iperf3.records([document(CLIENT | {"end": end})], 0), "cpu_s"
     ).value == pytest.approx(6.0)
 
 
 def test_udp_counts_what_arrived_and_what_was_lost() -> None:
     udp = json.loads((FIXTURES / "iperf3_udp_client.json").read_text())
     udp["end"]["sum"]["lost_packets"] = 46
-    records = goodput.records([document(udp)], 0)
+    records = iperf3.records([document(udp)], 0)
     found = only(records, "goodput_bps")
     assert found.value == pytest.approx(2_444_992 * 8 / 1.000018)
     assert found.labels["transport"] == "UDP"
@@ -205,10 +205,10 @@ def stretched(seconds: int, mbits: list[float]) -> dict[str, Any]:
 
 
 def test_steady_goodput_is_the_median_second_of_the_second_half() -> None:
-    records = goodput.records([document(stretched(6, [1, 2, 3, 10, 50, 11]))], 0)
+    records = iperf3.records([document(stretched(6, [1, 2, 3, 10, 50, 11]))], 0)
     assert only(records, "goodput_steady_bps").value == pytest.approx(11e6, rel=1e-4)
 
 
 def test_a_short_transfer_has_no_steady_half() -> None:
-    records = goodput.records([document(CLIENT)], 0)
+    records = iperf3.records([document(CLIENT)], 0)
     assert not [r for r in records if r.metric == "goodput_steady_bps"]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collect import gather, observations, stored
+from collect import gather, observed_page_loads, stored
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example, observation
-from collect.observations import Frame, PageObservation, speed_index_ms
+from collect.observed_page_loads import Frame, PageObservation, speed_index_ms
 from satlab.common.paths import SCHEMAS
 
 LABELS = {"job": "satlab_page_load", "instance": "1"}
@@ -22,7 +22,7 @@ LABELS = {"job": "satlab_page_load", "instance": "1"}
 def load(index: int = 0, **change: Any) -> PageObservation:
     content = observation("h3", index, random.Random(1)) | change  # noqa: S311
     jsonschema.validate(content, json.loads((SCHEMAS / "page-observation.schema.json").read_text()))
-    return observations.PageObservation.model_validate_json(json.dumps(content))
+    return observed_page_loads.PageObservation.model_validate_json(json.dumps(content))
 
 
 def frames(*progress: tuple[float, float]) -> list[Frame]:
@@ -48,16 +48,18 @@ def test_the_speed_index_lies_between_0_and_the_last_change(
 
 
 def test_an_observed_load_has_its_metrics_and_one_that_failed_has_its_reason() -> None:
-    rows = {row.metric: row for row in observations.records(load(3), LABELS, "none")}
+    rows = {row.metric: row for row in observed_page_loads.records(load(3), LABELS, "none")}
     one = load(3)
     assert rows["visually_complete_ms"].value == one.page_load_time_ms
     assert rows["speed_index_ms"].value == one.speed_index_ms
     assert {"protocol": "h3", "pep": "none", "load": "3"}.items() <= rows[
         "speed_index_ms"
     ].labels.items()
-    lost = observations.records(load(status="failed", reason="why", frames=[]), LABELS, "none")
+    lost = observed_page_loads.records(
+        load(status="failed", reason="why", frames=[]), LABELS, "none"
+    )
     assert [(row.metric, row.value, row.status, row.reason) for row in lost] == [
-        (metric, None, "failed", "why") for metric in observations.METRICS
+        (metric, None, "failed", "why") for metric in observed_page_loads.METRICS
     ]
 
 
@@ -163,7 +165,9 @@ def follows(kind: str, what: dict[str, Any]) -> None:
 def test_a_har_has_the_fields_of_version_1_2() -> None:
     one = load(4)
     document = json.loads(
-        json.dumps(observations.har([("run 1", one), ("run 2", load(5))], "0.1.0"), allow_nan=False)
+        json.dumps(
+            observed_page_loads.har([("run 1", one), ("run 2", load(5))], "0.1.0"), allow_nan=False
+        )
     )
     log = document["log"]
     follows("log", log)
@@ -210,4 +214,4 @@ def test_a_job_with_observed_loads_alone_has_no_others_and_without_them_failed_s
     (observed,) = run.glob("raw/files/*/page_observation_json.json")
     observed.unlink()
     states = {(row["metric"], row["status"]) for row in gather(run).to_dicts()}
-    assert states >= {(metric, "failed") for metric in observations.METRICS}
+    assert states >= {(metric, "failed") for metric in observed_page_loads.METRICS}

@@ -21,8 +21,8 @@ from satlab.common.topology import Role, Topology
 from satlab.lab import lab as labs
 from satlab.lab import netns, ownership
 from satlab.lab.lab import Lab
+from satlab.link.calibration_bounds import expectation
 from satlab.link.config import LinkRequest, client_lan
-from satlab.link.expectation import expectation
 from satlab.run import calibrate, host_load, link_probe
 from satlab.run.host_load import HostState
 from satlab.run.link_probe import NamespaceShell, Probe, ProbePath

@@ -7,9 +7,9 @@ from pydantic import ValidationError, ValidationInfo, field_validator
 
 from satlab.common.errors import ConfigError, Fault
 from satlab.link.config import Aqm, LinkSet
-from satlab.link.limits import limits
 from satlab.link.option_model import Help, Options, invalid
 from satlab.link.options import LossOptions, QueueOptions
+from satlab.link.schema_limits import limits
 
 Direction = Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
 

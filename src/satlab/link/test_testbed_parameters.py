@@ -5,7 +5,7 @@ import pytest
 
 from satlab.common.errors import ConfigError
 from satlab.common.paths import SCENARIOS
-from satlab.link import testbed
+from satlab.link import testbed_parameters
 from satlab.link.config import Loss
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
@@ -13,7 +13,7 @@ from satlab.run.scenario_run import RunRequest
 
 
 def test_the_parameters_of_table_1_are_set_by_name() -> None:
-    chosen = testbed.choose(
+    chosen = testbed_parameters.choose(
         {
             "internet_delay_ms": "25",
             "satcom_delay_ms": "120",
@@ -32,7 +32,7 @@ def test_the_parameters_of_table_1_are_set_by_name() -> None:
 
 
 def test_a_run_s_timeline_starts_with_them(tmp_path: Path) -> None:
-    chosen = testbed.choose(
+    chosen = testbed_parameters.choose(
         {"satcom_delay_ms": "120", "satcom_loss_percent": "1", "pep": "none"},
         LinkOptions(profile="leo"),
     )
@@ -48,7 +48,7 @@ def test_a_run_s_timeline_starts_with_them(tmp_path: Path) -> None:
 
 def test_every_fault_is_reported() -> None:
     with pytest.raises(ConfigError) as caught:
-        testbed.choose(
+        testbed_parameters.choose(
             {"satcom_delay_ms": "fast", "satcom_loss_percent": "101", "internet_delay_ms": "-1"},
             LinkOptions(),
         )

@@ -8,8 +8,8 @@ import pytest
 
 from satlab.common.paths import SCHEMAS
 from satlab.link.config import LinkConfig
-from satlab.link.limits import limits, link_schema, variants
 from satlab.link.plan import LinkPlan
+from satlab.link.schema_limits import limits, link_schema, variants
 
 LIMITS = {f"{which}{what}" for which in ("min", "max") for what in ("imum", "Length", "Items")}
 LIMITS |= {"exclusiveMinimum", "exclusiveMaximum"}

@@ -21,8 +21,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from collect.observations import PageObservation
-from collect.pages import PageLoad
+from collect.observed_page_loads import PageObservation
+from collect.page_loads import PageLoad
 from collect.pep import NO_PEP
 from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, Unreadable, open_plain, read_json
 from collect.records import Record

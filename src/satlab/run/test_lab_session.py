@@ -17,10 +17,10 @@ from satlab.lab import lab as labs
 from satlab.lab import ownership
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import LinkRequest
-from satlab.run import calibrate, link_probe, session
+from satlab.run import calibrate, lab_session, link_probe
+from satlab.run.lab_session import NetnsHost, new_lab_id, run_session
 from satlab.run.link_probe import Echoes, Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile
-from satlab.run.session import NetnsHost, new_lab_id, run_session
 
 GOOD = calibrate.check("rtt_ms", "ms", 580, 581, 579, 583)
 LATE = calibrate.check("late_packet_ratio.forward", "", 0, 0.5, 0, 0.01)
@@ -57,7 +57,7 @@ class FakeHost:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "WATCH_S", 0.01)
+    monkeypatch.setattr(lab_session, "WATCH_S", 0.01)
 
 
 def test_a_body_runs_on_a_calibrated_lab_that_is_judged_when_it_is_down() -> None:
@@ -239,10 +239,10 @@ def test_a_lab_that_does_not_come_up_is_taken_down_and_has_no_owner(
     monkeypatch.setattr(ownership, "owned", owned)
     monkeypatch.setattr(Lab, "up", up)
     monkeypatch.setattr(labs, "down", lambda name: cast(bool, log.append(f"down {name}")))
-    with pytest.raises(HostError, match="no TUN"), HOST.opened(session.QUIET):
+    with pytest.raises(HostError, match="no TUN"), HOST.opened(lab_session.QUIET):
         pytest.fail("there is no lab")
     assert log == ["own x", "down x"]
     monkeypatch.setattr(Lab, "up", lambda *_: fake_lab())
-    with HOST.opened(session.QUIET):
+    with HOST.opened(lab_session.QUIET):
         log.append("body")
     assert log[2:] == ["own x", "body", "down x", "disown"]

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 import collect
-from collect import floors, pages
+from collect import page_loads, physical_floors
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example, page_load
-from collect.pages import PageLoad
+from collect.page_loads import PageLoad
 from collect.records import Record
 
 LINK = example_run.link_plan("geo")
-FLOORS = floors.of_link(LINK)
+FLOORS = physical_floors.of_link(LINK)
 RTT_MS = FLOORS.rtt_ms
 
 
 def load(protocol: str, **change: Any) -> PageLoad:
-    return pages.PageLoad.model_validate(page_load(protocol, 1, random.Random(1)) | change)  # noqa: S311
+    return page_loads.PageLoad.model_validate(page_load(protocol, 1, random.Random(1)) | change)  # noqa: S311
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def load(protocol: str, **change: Any) -> PageLoad:
 @pytest.mark.promise("P36")
 def test_a_response_takes_its_round_trips(protocol: str, pep: str, round_trips: int) -> None:
     least = round_trips * RTT_MS
-    assert floors.load_fault(load(protocol, response_start_ms=least), pep, FLOORS) == ""
-    early = floors.load_fault(load(protocol, response_start_ms=least - 16), pep, FLOORS)
-    assert early.startswith(floors.BEFORE) and "Response Start" in early
+    assert physical_floors.load_fault(load(protocol, response_start_ms=least), pep, FLOORS) == ""
+    early = physical_floors.load_fault(load(protocol, response_start_ms=least - 16), pep, FLOORS)
+    assert early.startswith(physical_floors.BEFORE) and "Response Start" in early
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_response_takes_its_round_trips(protocol: str, pep: str, round_trips: 
 )
 @pytest.mark.promise("P36")
 def test_every_metric_of_a_page_has_a_floor(change: dict[str, Any], name: str) -> None:
-    assert floors.load_fault(load("h1"), "none", FLOORS) == ""
-    assert name in floors.load_fault(load("h1", **change), "none", FLOORS)
+    assert physical_floors.load_fault(load("h1"), "none", FLOORS) == ""
+    assert name in physical_floors.load_fault(load("h1", **change), "none", FLOORS)
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,13 @@ def test_transfers_have_floors(
     metric: str, possible: float, impossible: float, labels: dict[str, str]
 ) -> None:
     good, bad = Record(metric, possible, labels), Record(metric, impossible, labels)
-    found = list(floors.judged([good, bad], FLOORS, {}))
+    found = list(physical_floors.judged([good, bad], FLOORS, {}))
     assert found[0] == good
-    assert (found[1].value, found[1].status) == (None, "failed") and floors.BEFORE in found[
-        1
-    ].reason
-    assert list(floors.judged([bad], None, {})) == [bad]
+    assert (found[1].value, found[1].status) == (
+        None,
+        "failed",
+    ) and physical_floors.BEFORE in found[1].reason
+    assert list(physical_floors.judged([bad], None, {})) == [bad]
 
 
 def test_a_proxy_may_answer_a_handshake_and_not_a_request() -> None:
@@ -87,7 +88,7 @@ def test_a_proxy_may_answer_a_handshake_and_not_a_request() -> None:
         Record("connect_ms", 2.0, {"instance": "3"}),
         Record("ttfb_ms", RTT_MS - 20, {"instance": "3"}),
     ]
-    assert [one.status for one in floors.judged(records, FLOORS, {"3": "haproxy"})] == [
+    assert [one.status for one in physical_floors.judged(records, FLOORS, {"3": "haproxy"})] == [
         "ok",
         "failed",
     ]
@@ -120,4 +121,4 @@ def test_an_impossible_load_fails_its_run(tmp_path: Path) -> None:
         lines.write(json.dumps(change) + "\n")
     assert set(response_starts().values()) == {"ok"}, "a link that changed has no known floor"
     (run / "plan.json").unlink()
-    assert floors.of_run(run) is None
+    assert physical_floors.of_run(run) is None

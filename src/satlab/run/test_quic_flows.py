@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlab.run import reported_flows
-from satlab.run.reported_flows import (
+from satlab.run import quic_flows
+from satlab.run.quic_flows import (
     Flow,
     Followed,
     ReportedFlows,
@@ -41,7 +41,9 @@ INTERVAL = {
     "in_flight_bytes": 99,
 }
 SUMMARY = {"type": "summary", "side": "server", "t_s": 10.0}
-SHOWN = Flow("satperf, quinn 0.11.13", "", "198.18.1.2:50000", "cubic", 120_000, 601.2, 99, None)
+SHOWN = Flow(
+    "satperf, quinn 0.11.13", "", "198.18.1.2:50000", "cubic", 120_000, 601.2, 99, None, "server"
+)
 
 
 def shown(reporter: Reporter, *lines: dict[str, Any], now: float = NOW) -> list[Flow]:
@@ -52,7 +54,7 @@ def shown(reporter: Reporter, *lines: dict[str, Any], now: float = NOW) -> list[
 
 @pytest.mark.promise("P61")
 def test_p348_a_sender_s_last_interval_is_shown_until_its_end() -> None:
-    reporter = SatperfLines()
+    reporter = SatperfLines("server")
     assert shown(reporter, START) == []
     assert shown(reporter, INTERVAL | {"cwnd_bytes": 1}, INTERVAL) == [SHOWN]
     assert shown(reporter, now=NOW + 60) == [], "what is old does not count as now"
@@ -61,14 +63,14 @@ def test_p348_a_sender_s_last_interval_is_shown_until_its_end() -> None:
 
 
 def test_p348_what_a_receiver_or_a_stack_does_not_know_is_not_shown() -> None:
-    assert shown(SatperfLines(), START | {"role": "receiver"}, INTERVAL) == []
-    assert shown(SatperfLines(), START, INTERVAL | {"cwnd_bytes": None}) == []
-    (flow,) = shown(SatperfLines(), START, INTERVAL | {"in_flight_bytes": None})
+    assert shown(SatperfLines("server"), START | {"role": "receiver"}, INTERVAL) == []
+    assert shown(SatperfLines("server"), START, INTERVAL | {"cwnd_bytes": None}) == []
+    (flow,) = shown(SatperfLines("server"), START, INTERVAL | {"in_flight_bytes": None})
     assert flow.in_flight_bytes is None
 
 
 def test_lines_of_several_connections_at_once_are_of_none() -> None:
-    reporter = SatperfLines()
+    reporter = SatperfLines("server")
     assert shown(reporter, START, START, INTERVAL) == []
     assert shown(reporter, SUMMARY, INTERVAL) == [], "whose it is cannot be said"
     assert shown(reporter, SUMMARY, START, INTERVAL) == [SHOWN]
@@ -82,36 +84,36 @@ def test_p348_a_proxy_has_both_legs_of_each_connection() -> None:
         "client_side": leg,
         "server_side": leg | {"rtt_ms": 600.0},
     }
-    flows = shown(SatpepLines(), line | {"connection": 2, "unix_s": NOW - 60}, line)
+    flows = shown(SatpepLines("server"), line | {"connection": 2, "unix_s": NOW - 60}, line)
     assert [(flow.peer, flow.rtt_ms, flow.acked_bytes) for flow in flows] == [
         ("client side of connection 3", 40.0, None),
         ("server side of connection 3", 600.0, None),
     ]
-    many = SatpepLines()
+    many = SatpepLines("server")
     assert (
         len(shown(many, *(line | {"connection": n} for n in range(1, 500))))
-        == 2 * reported_flows.MOST_CONNECTIONS
+        == 2 * quic_flows.MOST_CONNECTIONS
     )
 
 
 def test_t52_what_is_read_of_a_file_is_bounded() -> None:
-    followed = Followed(SatperfLines())
-    assert followed.span(10 * reported_flows.MOST_READ) == (
-        9 * reported_flows.MOST_READ,
-        reported_flows.MOST_READ,
+    followed = Followed(SatperfLines("server"))
+    assert followed.span(10 * quic_flows.MOST_READ) == (
+        9 * quic_flows.MOST_READ,
+        quic_flows.MOST_READ,
     )
     text = b"".join(json.dumps(line).encode() + b"\n" for line in (START, INTERVAL))
     followed.add(text)
     assert list(followed.reporter.flows(NOW)) == [], (
         "lines are missing: other connections may be open"
     )
-    followed.add(b"x" * (2 * reported_flows.LONGEST_LINE))
+    followed.add(b"x" * (2 * quic_flows.LONGEST_LINE))
     assert len(followed._rest) == 0
 
 
 def test_a_line_may_come_in_parts_and_a_file_may_be_emptied() -> None:
     text = b"".join(json.dumps(line).encode() + b"\n" for line in (START, INTERVAL))
-    followed = Followed(SatperfLines())
+    followed = Followed(SatperfLines("server"))
     for at in range(0, len(text), 7):
         assert followed.span(at + 7)[0] == at
         followed.add(text[at : at + 7])
@@ -162,19 +164,19 @@ def test_a_line_may_come_in_parts_and_a_file_may_be_emptied() -> None:
     )
 )
 def test_t52_any_lines_are_survived(lines: list[dict[str, Any]]) -> None:
-    for reporter in (SatperfLines(), SatpepLines()):
+    for reporter in (SatperfLines("server"), SatpepLines("server")):
         for flow in shown(reporter, *lines):
             assert 0 <= flow.cwnd_bytes <= 1 << 53
 
 
 def test_t52_nonsense_in_a_file_is_left_out() -> None:
-    followed = Followed(SatperfLines())
+    followed = Followed(SatperfLines("server"))
     followed.add(b"[" * 50_000 + b'\n{"side": NaN}\n\xff\n{"type": 1' + b"9" * 5_000 + b"}\n")
     assert list(followed.reporter.flows(NOW)) == []
 
 
 def test_t52_only_a_plain_file_that_the_process_has_open_is_read(tmp_path: Path) -> None:
-    name, _ = reported_flows.REPORTERS["satperf"]
+    name, _ = quic_flows.REPORTERS["satperf"]
     key, programs = (os.getpid(), 1), {(os.getpid(), 1): ("server", "satperf")}
     reports = ReportedFlows()
     pipe = tmp_path / "pipes" / name
@@ -187,7 +189,7 @@ def test_t52_only_a_plain_file_that_the_process_has_open_is_read(tmp_path: Path)
         os.close(descriptor)
     with (tmp_path / name).open("wb", buffering=0) as file:
         file.write(b"".join(json.dumps(line).encode() + b"\n" for line in (START, INTERVAL)))
-        assert reports.read(programs, NOW) == [("server", SHOWN)]
+        assert reports.read(programs, NOW) == [SHOWN]
         file.write(json.dumps(INTERVAL | {"cwnd_bytes": 7}).encode() + b"\n")
-        assert reports.read(programs, NOW)[0][1].cwnd_bytes == 7
+        assert reports.read(programs, NOW)[0].cwnd_bytes == 7
         assert reports.read({key: ("server", "another")}, NOW) == []

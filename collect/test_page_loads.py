@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collect import pages
+from collect import page_loads
 from collect.fixtures.example_run import failed_load, page_load
 from collect.records import Record
 
@@ -15,17 +15,17 @@ LABELS = {"job": "satlab_page_load", "instance": "1"}
 
 def load(index: int, pep: str = "none", **change: Any) -> list[Record]:
     content = page_load("h3", index, random.Random(index)) | change  # noqa: S311
-    return pages.records(pages.PageLoad.model_validate(content), LABELS, pep)
+    return page_loads.records(page_loads.PageLoad.model_validate(content), LABELS, pep)
 
 
 def broken(index: int, status: str, reason: str = "why", pep: str = "none") -> list[Record]:
     content = failed_load(page_load("h3", index, random.Random(index)), status, reason)  # noqa: S311
-    return pages.records(pages.PageLoad.model_validate(content), LABELS, pep)
+    return page_loads.records(page_loads.PageLoad.model_validate(content), LABELS, pep)
 
 
 def summary(rows: list[Record], metric: str, stat: str) -> Record:
     (found,) = [
-        r for r in pages.over_loads(rows) if r.metric == metric and r.labels["stat"] == stat
+        r for r in page_loads.over_loads(rows) if r.metric == metric and r.labels["stat"] == stat
     ]
     return found
 
@@ -52,7 +52,7 @@ def test_each_metric_of_a_load_is_one_row_that_names_protocol_load_server_browse
 @pytest.mark.parametrize("status", ["failed", "censored"])
 def test_a_load_without_result_keeps_its_rows(status: str) -> None:
     rows = {r.metric: r for r in broken(1, status, "timeout 33 s")}
-    for metric in pages.METRICS:
+    for metric in page_loads.METRICS:
         assert (rows[metric].value, rows[metric].status, rows[metric].reason) == (
             None,
             status,
@@ -104,12 +104,12 @@ def test_nothing_but_failures_is_a_failed_median() -> None:
 @pytest.mark.promise("P38")
 def test_percentiles_are_of_twenty_loads_or_more() -> None:
     times = [float(1000 + n) for n in range(20)]
-    rows = pages.over_loads(plt(*times[::-1]))
+    rows = page_loads.over_loads(plt(*times[::-1]))
     found = {
         r.labels["stat"]: (r.value, r.labels["n"]) for r in rows if r.metric == "page_load_time_ms"
     }
     assert (found["p75"], found["p95"]) == ((1014.0, "20"), (1018.0, "20"))
-    few = pages.over_loads(plt(*times[1:]))
+    few = page_loads.over_loads(plt(*times[1:]))
     assert {r.labels["stat"] for r in few} == {"median", "min", "max"}
 
 
@@ -128,7 +128,7 @@ def test_a_percentile_among_censored_loads_is_censored() -> None:
 def test_a_percentile_is_the_least_sample_that_enough_samples_do_not_exceed(
     values: list[float], share: int
 ) -> None:
-    found = pages.percentile(sorted(values), share)
+    found = page_loads.percentile(sorted(values), share)
     assert found in values
     assert 100 * sum(value <= found for value in values) >= share * len(values)
     assert 100 * sum(value < found for value in values) < share * len(values)
@@ -138,7 +138,7 @@ def test_loads_with_and_without_a_proxy_are_not_pooled() -> None:
     rows = [*load(1, page_load_time_ms=100.0), *load(1, pep="haproxy", page_load_time_ms=300.0)]
     medians = {
         r.labels["pep"]: r.value
-        for r in pages.over_loads(rows)
+        for r in page_loads.over_loads(rows)
         if (r.metric, r.labels["stat"]) == ("page_load_time_ms", "median")
     }
     assert medians == {"none": 100.0, "haproxy": 300.0}

@@ -44,7 +44,7 @@ LOG_END_BYTES = 4096
 THREADS = "2"
 _POLL_MS = 100
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_LOG = logging.getLogger("satlab.reading")
+_LOG = logging.getLogger("satlab.sandboxed_reader")
 
 
 def collected(folder: Path) -> collect.Collected:

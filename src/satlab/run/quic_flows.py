@@ -45,9 +45,10 @@ Text64 = Annotated[str, Field(max_length=64)]
 Count = Annotated[int, Field(ge=0)]
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Flow:
-    """An established connection that has sent data, as its sender sees it.
+    """An established connection that has sent data, as its sender sees it; `node` is the sender's.
 
     `source`: the reporter: kernel, satperf with its stack, or satpep. Fields that it does not
     report are None or empty.
@@ -61,13 +62,6 @@ class Flow:
     rtt_ms: Annotated[float, Field(ge=0)]
     in_flight_bytes: Count | None
     acked_bytes: Count | None
-
-
-@with_config(ConfigDict(extra="forbid"))
-@dataclass(frozen=True)
-class NodeFlow(Flow):
-    """A flow, and the node of its sender."""
-
     node: str
 
 
@@ -103,6 +97,7 @@ class _Side:
 class SatperfLines:
     """satperf's lines: the connection whose payload it sends."""
 
+    node: str
     _sides: dict[str, _Side] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:
@@ -139,11 +134,9 @@ class SatperfLines:
                 continue
             options = side.start.get("options")
             algorithm = options.get("congestion_control") if isinstance(options, dict) else None
-            found = _flow(side.last, _text(side.start.get("peer"), 64), algorithm)
-            if found is not None:
-                yield Flow(
-                    f"satperf, {_text(side.start.get('stack'), _LONGEST_SOURCE)}", "", *found
-                )
+            source = f"satperf, {_text(side.start.get('stack'), _LONGEST_SOURCE)}"
+            peer = _text(side.start.get("peer"), 64)
+            yield from _flow(source, self.node, side.last, peer, algorithm)
 
 
 # --- satpep ---------------------------------------------------------------------------------------
@@ -153,6 +146,7 @@ class SatperfLines:
 class SatpepLines:
     """satpep's samples: both legs of each connection."""
 
+    node: str
     _last: dict[int, Line] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:
@@ -173,29 +167,27 @@ class SatpepLines:
                 continue
             for side in ("client", "server"):
                 leg = line.get(f"{side}_side")
-                found = (
-                    _flow(leg, f"{side} side of connection {number}", None)
-                    if isinstance(leg, dict)
-                    else None
-                )
-                if found is not None:
-                    yield Flow("satpep", "", *found)
+                if isinstance(leg, dict):
+                    peer = f"{side} side of connection {number}"
+                    yield from _flow("satpep", self.node, leg, peer, None)
 
 
-def _flow(
-    line: Line, peer: str, algorithm: object
-) -> tuple[str, str, int, float, int | None, None] | None:
-    """Return the fields of a flow after source and local address;
-
-    None without window or round-trip time.
-    """
-    cwnd, rtt, in_flight = (
-        _number(line.get(name)) for name in ("cwnd_bytes", "rtt_ms", "in_flight_bytes")
-    )
-    if cwnd is None or rtt is None:
-        return None
-    known = None if in_flight is None else int(in_flight)
-    return peer, _text(algorithm, 24), int(cwnd), round(rtt, 1), known, None
+def _flow(source: str, node: str, line: Line, peer: str, algorithm: object) -> Iterator[Flow]:
+    """Yield the flow that a line reports, if it has a window and a round-trip time."""
+    cwnd, rtt = _number(line.get("cwnd_bytes")), _number(line.get("rtt_ms"))
+    in_flight = _number(line.get("in_flight_bytes"))
+    if cwnd is not None and rtt is not None:
+        yield Flow(
+            source=source,
+            local="",
+            peer=peer,
+            algorithm=_text(algorithm, 24),
+            cwnd_bytes=int(cwnd),
+            rtt_ms=round(rtt, 1),
+            in_flight_bytes=None if in_flight is None else int(in_flight),
+            acked_bytes=None,
+            node=node,
+        )
 
 
 def _number(value: object) -> float | None:
@@ -217,11 +209,11 @@ def _text(value: object, most: int) -> str:
 
 # --- files ----------------------------------------------------------------------------------------
 
-REPORTERS: Mapping[str, tuple[str, Callable[[], Reporter]]] = {
+REPORTERS: Mapping[str, tuple[str, Callable[[str], Reporter]]] = {
     "satperf": ("satperf.jsonl", SatperfLines),
     "satpep": ("satpep.jsonl", SatpepLines),
 }
-"""By program: the name of its file, and what reads it."""
+"""By program: the name of its file, and what reads it; this takes the name of the node."""
 
 
 @dataclass
@@ -292,10 +284,8 @@ class ReportedFlows:
     def __init__(self) -> None:
         self._followed: dict[tuple[int, int], Followed] = {}
 
-    def read(
-        self, programs: Mapping[tuple[int, int], tuple[str, str]], now: float
-    ) -> list[tuple[str, Flow]]:
-        """Return the nodes and connections that are open now, s since the epoch.
+    def read(self, programs: Mapping[tuple[int, int], tuple[str, str]], now: float) -> list[Flow]:
+        """Return the connections that are open now, s since the epoch.
 
         `programs`: node and program by pid and start of the process; those that are not there any
         more are forgotten.
@@ -305,10 +295,10 @@ class ReportedFlows:
         found = []
         for key, (node, program) in itertools.islice(sorted(known.items()), MOST_FILES):
             name, make = REPORTERS[program]
-            followed = self._followed.setdefault(key, Followed(make()))
+            followed = self._followed.setdefault(key, Followed(make(node)))
             with contextlib.suppress(OSError):  # the process has ended
                 follow(followed, key[0], name)
-            found += [(node, flow) for flow in followed.reporter.flows(now)]
+            found += followed.reporter.flows(now)
         return found
 
 

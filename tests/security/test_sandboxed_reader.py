@@ -17,7 +17,7 @@ from collect.fixtures.example_run import Example
 from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.lab import privileges
-from satlab.run import reading
+from satlab.run import sandboxed_reader
 from tests.security.hostile_run import long_run, many_values, plant
 
 LOAD = "raw/files/satlab_page_load-3/page_load_json.json"
@@ -37,9 +37,9 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def steered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MODULE", "tests.security.hungry_reader")
-    monkeypatch.setattr(reading, "FILE_S", 4.0)
-    monkeypatch.setattr(reading, "MEMORY_BYTES", 300 << 20)
+    monkeypatch.setattr(sandboxed_reader, "MODULE", "tests.security.hungry_reader")
+    monkeypatch.setattr(sandboxed_reader, "FILE_S", 4.0)
+    monkeypatch.setattr(sandboxed_reader, "MEMORY_BYTES", 300 << 20)
 
 
 def steer(run: Path, word: str, name: str = LOAD) -> None:
@@ -49,7 +49,7 @@ def steer(run: Path, word: str, name: str = LOAD) -> None:
 
 def reasons(run: Path) -> list[str]:
     """Return why page loads failed; the other files of the run still have their figures."""
-    rows = collect.summaries(reading.collected(run).records)
+    rows = collect.summaries(sandboxed_reader.collected(run).records)
     assert [row for row in rows if row["metric"] == "goodput_bps" and row["status"] == "ok"]
     assert [row for row in rows if row["metric"] == "link_cpu_s" and row["status"] == "ok"]
     found = [
@@ -98,10 +98,10 @@ def test_t28_a_reader_has_no_right_to_anything(run: Path) -> None:
 def test_t28_after_some_such_files_no_other_of_a_job_is_read(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "MOST_LEFT_OUT", 1)
+    monkeypatch.setattr(sandboxed_reader, "MOST_LEFT_OUT", 1)
     for word, name in {"die": LOAD, "hang": LOAD.replace("json.json", "json-2.json")}.items():
         steer(run, word, name)
-    rows = collect.summaries(reading.collected(run).records)
+    rows = collect.summaries(sandboxed_reader.collected(run).records)
     why = [row["reason"] for row in rows if row["reason"].startswith("page_load_json-2.json: ")]
     assert why and "1 other files ended their reader" in why[0]
     assert [row for row in rows if row["metric"] == "link_cpu_s" and row["status"] == "ok"]
@@ -118,9 +118,9 @@ def test_t28_an_ordinary_user_s_reader_has_the_same_limits(run: Path, tmp_path: 
     program = f"""
 from pathlib import Path
 import collect
-from satlab.run import reading
-reading.MODULE, reading.MEMORY_BYTES = "tests.security.hungry_reader", 300 << 20
-rows = collect.summaries(reading.collected(Path({str(run)!r})).records)
+from satlab.run import sandboxed_reader
+sandboxed_reader.MODULE, sandboxed_reader.MEMORY_BYTES = "tests.security.hungry_reader", 300 << 20
+rows = collect.summaries(sandboxed_reader.collected(Path({str(run)!r})).records)
 print([row["reason"] for row in rows if row["metric"] == "page_load_time_ms" and row["status"] == "failed"][0])
 """
     argv = privileges.drop_argv(uid, [*privileges.program_paths(), run, state])
@@ -143,16 +143,16 @@ print([row["reason"] for row in rows if row["metric"] == "page_load_time_ms" and
 def test_t28_a_reader_that_cannot_start_is_an_error(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "MODULE", "collect.no_such_module")
+    monkeypatch.setattr(sandboxed_reader, "MODULE", "collect.no_such_module")
     with pytest.raises(HostError, match=r"cannot be read: its reader: .*no_such_module"):
-        reading.collected(run)
+        sandboxed_reader.collected(run)
     assert not (run / "records.parquet").exists()
 
 
 def peak_bytes(run: Path) -> int:
     environment = os.environ | {
         "PYTHONPATH": paths.PYTHONPATH,
-        "POLARS_MAX_THREADS": reading.THREADS,
+        "POLARS_MAX_THREADS": sandboxed_reader.THREADS,
     }
     argv = [sys.executable, "-c", MEASURE, str(run)]
     return int(
@@ -168,7 +168,7 @@ def test_t29_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
 
 def test_t29_hostile_files_of_all_kinds_are_failed_samples(run: Path) -> None:
     planted = plant(run, 40)
-    rows = collect.summaries(reading.collected(run).records)
+    rows = collect.summaries(sandboxed_reader.collected(run).records)
     bad = [
         row for row in rows if row["metric"] == "page_load_time_ms" and row["status"] == "failed"
     ]

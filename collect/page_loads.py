@@ -14,8 +14,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from collect import observations
-from collect.observations import Load
+from collect import observed_page_loads
+from collect.observed_page_loads import Load
 from collect.raw import Model
 from collect.records import Record, failed, sample
 
@@ -26,7 +26,7 @@ HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_
 time of a known task, tasks above 50 ms.
 """
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
-SUMMARISED = (*METRICS, *observations.METRICS)
+SUMMARISED = (*METRICS, *observed_page_loads.METRICS)
 """Metrics whose median over loads is a record, too."""
 PERCENTILES = (75, 95)
 MIN_FOR_PERCENTILES = 20

@@ -13,8 +13,8 @@ import pytest
 import collect
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
-from collect.integrity import MOST_DEEP
 from collect.raw import LINES_BYTES
+from collect.raw_digests import MOST_DEEP
 
 
 @pytest.fixture
