@@ -41,7 +41,7 @@ from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.common.topology import Topology
 from satlab.lab import web_target
-from satlab.openbach.statistic import Statistic
+from satlab.openbach.stats_file import Statistic
 from satlab.service.helper import verbs
 from satlab.service.helper.progress import Progress
 from tools import job_files, reference, synthetic_pages

@@ -18,7 +18,7 @@ from satlab.common.errors import ConfigError, Fault, SatlabError
 from satlab.openbach import scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
-from satlab.openbach.repeat import uses_terminals, written_out
+from satlab.openbach.terminal_functions import uses_terminals, written_out
 from satlab.service.api import acceptance
 from satlab.service.api.acceptance import RefusalError
 from satlab.service.api.api_answers import ApiError, not_found

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from satlab.openbach.document import TITLE_RULE, is_title
+from satlab.openbach.json_document import TITLE_RULE, is_title
 from satlab.service.api import acceptance, initial_content
 from satlab.service.api.acceptance import RefusalError
 from satlab.service.api.access import Runner, Viewer, owned_project_of, project_of
