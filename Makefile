@@ -74,7 +74,7 @@ site: ## the documentation as a site, into dist/site; a broken link fails
 
 dist: ## Debian packages of what guests of the VM lab run, into dist/
 	cargo build --release --locked -p satlink
-	$(PY) -m satlab.vm.dist dist
+	$(PY) -m satlab.vm.debian_packages dist
 
 box: ## a Vagrant box made from Debian packages alone, into dist/ (root)
 	$(PY) -m satlab.vm.box dist

@@ -26,7 +26,7 @@ from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.common.processes import finish, wait
-from satlab.lab import pep, pki
+from satlab.lab import pep_job, pki
 from satlab.lab.lab import Lab
 from satlab.link.config import BytesQueue, Direction, LinkRequest, Loss
 from satlab.run import manifest
@@ -171,12 +171,12 @@ def proxies(up: Lab, case: Case, folder: Path) -> Iterator[None]:
     if case.between or control in SATPEP_CONTROLS:
         words += ["--congestion-control", control]
     with contextlib.ExitStack() as peps:
-        for node in pep.proxies(up) if case.pep else ():
+        for node in pep_job.proxies(up) if case.pep else ():
             keys = folder / f"pki-{node}"  # each proxy is a user of its own
             shutil.copytree(folder / "pki", keys)
             own = [*words, "--pki", str(keys)]
             peps.enter_context(
-                pep.proxy(up, node, own, folder / node, engine=case.pep, readable=[keys])
+                pep_job.proxy(up, node, own, folder / node, engine=case.pep, readable=[keys])
             )
         yield
 

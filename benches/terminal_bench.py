@@ -21,7 +21,7 @@ from satlab.campaign.link_bench import LOAD, BenchLab, Flow, Promise, ReleaseErr
 from satlab.common import paths, terminals, topology
 from satlab.common.console import ProgressLog
 from satlab.lab import lab as labs
-from satlab.lab import ownership
+from satlab.lab import lab_owners
 from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest
 from satlab.run.lab_session import metrics_of, new_lab_id
@@ -132,7 +132,7 @@ def _shared(count: int, seconds: float, folder: Path) -> Shared:
     request = LinkRequest(
         link_bench.profile_of(RATE_MBPS, folder), metrics=folder / f"{lab_id}.jsonl"
     )
-    with ownership.owned(lab_id):
+    with lab_owners.owned(lab_id):
         begun = time.monotonic()
         try:
             lab = Lab.up(lab_id, here, request)

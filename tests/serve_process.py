@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common import paths
-from satlab.lab import netns, ownership
+from satlab.lab import lab_owners, netns
 from satlab.lab.pki import Pki
 from satlab.service.supervisor import helper_socket
 from tests.archives import archive
@@ -210,7 +210,7 @@ def serving(*, standin: bool = False, tls: Pki | None = None) -> Iterator[Servic
     finally:
         running.kill()
         helper_socket(state).unlink(missing_ok=True)
-        ownership.sweep()
+        lab_owners.sweep()
         subprocess.run(["rm", "-rf", str(state)], check=True)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from satlab.common.errors import HostError
-from satlab.vm import dist
+from satlab.vm import debian_packages
 from tools import release
 
 
@@ -30,7 +30,7 @@ def test_the_package_starts_satlab_without_pip_and_compiler(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "_requirements", lambda: ["PyYAML", "plotly"])
-    monkeypatch.setattr(dist, "commit_time", lambda: 1_790_000_000)
+    monkeypatch.setattr(debian_packages, "commit_time", lambda: 1_790_000_000)
     deb = release.package(tmp_path / "one", programs)
     subprocess.run(["dpkg-deb", "-x", str(deb), str(tmp_path / "root")], check=True)
     library = tmp_path / "root" / release.LIBRARY

@@ -27,7 +27,7 @@ from satlab import __version__
 from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.report import html
-from satlab.vm import box, dist
+from satlab.vm import box, debian_packages
 
 LIBRARY = Path("usr/lib/satlab")
 KEPT = (
@@ -113,7 +113,7 @@ def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("satlab_*.deb"):
         old.unlink()
-    when = dist.commit_time()
+    when = debian_packages.commit_time()
     major, minor = sys.version_info[:2]
     python = f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1})"
     with tempfile.TemporaryDirectory(prefix="satlab-release-") as scratch:
@@ -126,10 +126,10 @@ def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
             for path in sorted(tree.rglob("*"))
             if path.is_file()
         }
-        return dist.pack(
-            dist.Package(
+        return debian_packages.pack(
+            debian_packages.Package(
                 "satlab",
-                dist.architecture(),
+                debian_packages.architecture(),
                 ", ".join((python, *DEPENDS)),
                 "satellite-link appliance: DVB-S2/RCS2 emulation, OpenBACH scenarios, QUIC"
                 " regression targets",
@@ -174,12 +174,12 @@ def _python_files() -> Iterator[tuple[str, Path]]:
     seen = set(USED_ALONE)
     for name in _requirements():
         if used := USED_ALONE.get(name):
-            for text, source in dist.files_of(distribution(name)):
+            for text, source in debian_packages.files_of(distribution(name)):
                 if text == used or ".dist-info/" in text:
                     yield text, source
         else:
-            for found in dist.closure(name, seen):
-                yield from dist.files_of(found)
+            for found in debian_packages.closure(name, seen):
+                yield from debian_packages.files_of(found)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -212,7 +212,7 @@ def oci_image(folder: Path, deb: Path) -> Path:
     Raises:
         HostError: mmdebstrap is missing, or the mirror cannot be reached.
     """
-    made = folder / f"satlab_{__version__}_{dist.architecture()}.oci.tar"
+    made = folder / f"satlab_{__version__}_{debian_packages.architecture()}.oci.tar"
     with tempfile.TemporaryDirectory(prefix="satlab-image-", dir=folder) as scratch:
         root = Path(scratch, "root.tar")
         argv = [

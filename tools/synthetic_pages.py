@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from satlab.common.paths import WEB_TARGETS
-from satlab.lab import page_files
+from satlab.lab import web_target_files
 from satlab.lab.web_target import WebObject
 
 WEIGHTS = (1, 1, 2, 2, 3, 4, 6, 9)
@@ -76,16 +76,16 @@ def files() -> Iterator[tuple[Path, str]]:
         objects = objects_of(name, page)
         yield (
             WEB_TARGETS / name / "page.yml",
-            page_files.page_yml(name, page.title, page.source, objects),
+            web_target_files.page_yml(name, page.title, page.source, objects),
         )
-        yield WEB_TARGETS / name / "manifest.csv", page_files.manifest_csv(objects)
+        yield WEB_TARGETS / name / "manifest.csv", web_target_files.manifest_csv(objects)
 
 
 def objects_of(name: str, page: SyntheticPage) -> list[WebObject]:
     """Return the objects of a page."""
     orders = count(1)
     return [
-        page_files.made(
+        web_target_files.made(
             next(orders), each.loaded_as, size, host=each.hosts[number % len(each.hosts)]
         )
         for each in page.classes

@@ -19,10 +19,10 @@ import yaml
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
-from satlab.lab import job_packages, layers
+from satlab.lab import job_overlay, job_packages
 from satlab.lab.job_host import LabHost
+from satlab.lab.job_overlay import Layers
 from satlab.lab.job_packages import Apt
-from satlab.lab.layers import Layers
 from satlab.lab.sandbox import Place
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
@@ -183,7 +183,7 @@ EVERYTHING = {"said": "stand-in", "old": 1, "data": 1, "library": 1, "own": "own
 def stacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
     """Try both ways to show layers; a kernel without overlayfs has one."""
     if request.param != "stacked":
-        monkeypatch.setattr(layers, "_stacks_here", lambda _: False)
+        monkeypatch.setattr(job_overlay, "_stacks_here", lambda _: False)
     elif "overlay" not in Path("/proc/filesystems").read_text():
         pytest.skip("this kernel has no overlayfs")
     yield request.param == "stacked"

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from satlab.common import paths
-from satlab.vm import dist, provision
+from satlab.vm import debian_packages, provision
 from tests.vm import standin_repository
 
 pytestmark = pytest.mark.net
@@ -157,9 +157,9 @@ def outfit(folder: Path, jobs: list[str]) -> None:
     copies, built = folder / "jobs", folder / "built"
     shutil.copytree(paths.JOBS, copies)
     built.mkdir()
-    for program in dist.PROGRAMS:
+    for program in debian_packages.PROGRAMS:
         (built / program).write_text(f"#!/bin/sh\necho {program} stand-in\n")
-    for package in dist.build(folder / "dist", built):
+    for package in debian_packages.build(folder / "dist", built):
         for job, program in OWN_PROGRAMS.items():
             if package.name.startswith(f"{program}_"):
                 shutil.copy(package, copies / job / "files")

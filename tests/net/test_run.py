@@ -20,7 +20,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
-from satlab.lab import lab, ownership
+from satlab.lab import lab, lab_owners
 from satlab.link.options import LinkOptions
 from satlab.run import link_probe, scenario_run
 from tests.net.conftest import AsPlanned
@@ -145,7 +145,7 @@ def test_a_killed_run_is_swept_by_the_next(tmp_path: Path) -> None:
     folder = next(tmp_path.glob("killed/*"))
     left = scenario_run.lab_id(folder.name)
     assert lab.status(left).phase != "absent"
-    assert left in ownership.sweep()
+    assert left in lab_owners.sweep()
     assert lab.status(left).phase == "absent"
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["status"] == "running"  # the folder shows that it never ended

@@ -16,7 +16,7 @@ from satlab.check.trace import interop_evidence, qlog, quic_handshake
 from satlab.check.trace.qlog import QlogError
 from satlab.common import plain_files
 from satlab.common.plain_files import RefusedError
-from satlab.lab import pep, privileges, sandbox
+from satlab.lab import pep_job, privileges, sandbox
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 OF_ROOT = '{"connections": 7, "text": "of root"}\n'
@@ -65,7 +65,7 @@ def read_qlog(theirs: Path, _: pytest.MonkeyPatch) -> str:
 
 
 def read_pep(theirs: Path, _: pytest.MonkeyPatch) -> str:
-    return str(pep.connections(theirs) or "")
+    return str(pep_job.connections(theirs) or "")
 
 
 def read_lines(theirs: Path, _: pytest.MonkeyPatch) -> str:

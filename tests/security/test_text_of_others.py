@@ -377,7 +377,7 @@ def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
         r"csv\.(DictWriter|writer)\(": {
             "report/console_tables.py",
             "service/api/export.py",
-            "lab/page_files.py",
+            "lab/web_target_files.py",
         },
         r"jinja2\.Environment\(": {"report/html.py"},
     }

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from satlab.common import netns_names, paths, scratch
 from satlab.common.processes import wait
-from satlab.lab import lab, netns, ownership
 from tests.soak import serve_round
+from satlab.lab import lab, lab_owners, netns
 
 COMMANDS = {
     "up": ["up", "--profile", "leo", "--lab"],
@@ -104,7 +104,7 @@ class Round:
 
     def _left(self) -> list[str]:
         """Clean as the next command does, and look for what stays."""
-        ownership.sweep()
+        lab_owners.sweep()
         if self.command == "up":
             lab.down(self.lab_id)
         mark = f"SATLAB_TEST_MARK={self.lab_id}".encode()

@@ -16,7 +16,7 @@ from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
 from satlab.run.run_folder import RunResult
 from satlab.vm import provision, vm_run
-from satlab.vm.controller import Controller
+from satlab.vm.controller_client import Controller
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
 from tests.serve_process import PASSWORD, serving

@@ -25,8 +25,8 @@ from satlab.campaign.plan import Plan, Task
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
+from satlab.common.sudo_caller import chown_to_caller
 from satlab.flows import known_rates
-from satlab.lab import ownership
 from satlab.run import quiet_host
 
 Executor = Literal["local", "slurm", "ssh"]
@@ -104,7 +104,7 @@ class Engine:
             try:
                 status = self._work(digest, log, stop) if left else 0
             finally:
-                ownership.chown_to_caller(self.folder.path)
+                chown_to_caller(self.folder.path)
         if stop.is_set():
             log.line("stopped; the same command goes on")
             return ExitStatus.INTERRUPTED

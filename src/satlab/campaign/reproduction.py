@@ -25,7 +25,7 @@ from satlab.campaign.request import Flows
 from satlab.common import console, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
-from satlab.lab import ownership
+from satlab.common.sudo_caller import chown_to_caller
 from satlab.link.options import LinkOptions
 from satlab.papers import outcome, page, paper, results, tables
 from satlab.papers.outcome import Run
@@ -125,7 +125,7 @@ class Reproduction:
             found = judged(self.engine.plan, folder, collected)
             results.write(found, folder.path / "report")
             path = page.write(folder.path, found, folder.path / "report" / "index.html")
-            ownership.chown_to_caller(folder.path)
+            chown_to_caller(folder.path)
         for task, fault in collected.changed.items():
             self.log.line(f"warning: {task}: {fault}")
         self.log.line(str(path))

@@ -28,7 +28,7 @@ from satlab.check.suite import Case, Suite
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.files import new_folder, write_atomically
-from satlab.lab import ownership
+from satlab.common.sudo_caller import chown_to_caller
 from satlab.run import quiet_host
 from satlab.run.quiet_host import Patience
 
@@ -118,7 +118,7 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
             )
         raise
     finally:
-        ownership.chown_to_caller(check.folder)
+        chown_to_caller(check.folder)
     return check.save()
 
 

@@ -29,6 +29,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from satlab.common.files import write_atomically
 from satlab.common.processes import wait
+from satlab.common.sudo_caller import chown_to_caller
 from satlab.flows import (
     hystart,
     measurements,
@@ -59,7 +60,7 @@ from satlab.flows.wire import (
     queue_samples,
     totals,
 )
-from satlab.lab import netns, ownership, pki, privileges
+from satlab.lab import netns, pki, privileges
 from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
 from satlab.lab.sandbox import Limits, Mount, Sandbox
@@ -148,7 +149,7 @@ def run(
     write_atomically(folder / "measured.json", json.dumps(measured))
     text = satvirtual.figures(file, folder / "measured.json")
     write_atomically(folder / "outcome.json", text)
-    ownership.chown_to_caller(folder)
+    chown_to_caller(folder)
     outcome = json.loads(text)
     return RealRun(outcome, exit_status(outcome))
 

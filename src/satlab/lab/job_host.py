@@ -14,10 +14,10 @@ from satlab.common.errors import HostError
 from satlab.common.processes import Entrance
 from satlab.common.topology import Role
 from satlab.lab import pki, privileges, sandbox, web_target
-from satlab.lab.grants import Grants
+from satlab.lab.job_overlay import Layers
 from satlab.lab.lab import Lab
-from satlab.lab.layers import Layers
 from satlab.lab.netns import open_tun_to_jobs
+from satlab.lab.privileges_file import Grants
 from satlab.lab.sandbox import Limits, Mount, Sandbox, Usage
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from satlab.common import terminals
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.lab import lab, ownership
+from satlab.lab import lab, lab_owners
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link import control, prometheus
 from satlab.link.calibration_bounds import expectation
@@ -63,7 +63,7 @@ def status(lab_id: str | None, *, json_lines: bool) -> int:
 def down(lab_id: str | None, log: ProgressLog) -> None:
     """Take one lab down, or all labs (None)."""
     if lab_id is None:
-        ownership.sweep()
+        lab_owners.sweep()
     for name in [lab_id] if lab_id else [s.lab_id for s in lab.list_labs()]:
         with log.step(f"lab {name} down") as step:
             step.outcome = "done" if lab.down(name) else "was not up"

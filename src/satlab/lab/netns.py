@@ -35,9 +35,9 @@ from satlab.common import ipv6, paths
 from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
-from satlab.lab import ip_batch, sandbox
-from satlab.lab.ip_batch import TUN_QUEUE_PACKETS
+from satlab.lab import sandbox, terminal_namespaces
 from satlab.lab.privileges import FIRST_UID, UIDS
+from satlab.lab.terminal_namespaces import TUN_QUEUE_PACKETS
 from satlab.link.opensand import Tap
 
 TUN_DEVICE, TUN_MODE = Path("/dev/net/tun"), 0o666
@@ -54,7 +54,7 @@ _TUN_TYPE, _TAP_TYPE = 1, 2
 _NUD_PERMANENT = 0x80
 _MULTICAST = "224.0.0.0/4"
 """OpenSAND joins groups, and sends to them, on the emulation network."""
-_FIRST_VETH_INDEX = ip_batch.VETH_INDEX
+_FIRST_VETH_INDEX = terminal_namespaces.VETH_INDEX
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _NO_USER_NAMESPACES = 5
@@ -184,7 +184,10 @@ def build(
     """
     with _host_errors(f"lab {lab_id}: network namespaces"):
         _create(lab_id, list(topology.nodes))
-        in_bulk, networks = ip_batch.nodes(topology), ip_batch.networks(topology)
+        in_bulk, networks = (
+            terminal_namespaces.nodes(topology),
+            terminal_namespaces.networks(topology),
+        )
         nodes = [node for node in topology.nodes if node not in in_bulk]
         for node in nodes:
             inside(lab_id, node, _prepare, topology.ipv6)
@@ -216,13 +219,13 @@ def build(
 
 def _add_addresses(lab_id: str, topology: Topology, *, emulation: bool) -> None:
     """Add addresses and routes, those of IPv6 after those of IPv4."""
-    plan, in_bulk = routes(topology), ip_batch.nodes(topology)
+    plan, in_bulk = routes(topology), terminal_namespaces.nodes(topology)
     for node in (node for node in topology.nodes if node not in in_bulk):
         inside(lab_id, node, _address, topology, node, emulation=emulation)
         inside(lab_id, node, _add_routes, plan[node])
         set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
     for node in in_bulk:
-        lines = ip_batch.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
+        lines = terminal_namespaces.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
         inside(lab_id, node, _apply, name(lab_id, node), lines, topology.ipv6)
     for node in topology.nodes if topology.ipv6 else ():
         lines = ipv6.lines(topology, node, plan[node], DEFAULT_CONGCTL)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from satlab.common import paths
 from satlab.common.errors import HostError
+from satlab.lab import mount_namespace
 
 CAPABILITIES: dict[str, tuple[str, ...]] = {
     "satlab_capture": ("net_raw",),
@@ -43,7 +44,7 @@ CAPABILITIES: dict[str, tuple[str, ...]] = {
 none.
 """
 SHIPPED = frozenset(path.name for path in paths.JOBS.glob("satlab_*"))
-"""Shipped jobs with privileges; an operator grants privileges to other jobs (`lab.grants`)."""
+"""Shipped jobs with privileges; an operator grants privileges to other jobs (`privileges_file`)."""
 LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
 TUNNELS = ("satlab_fec", "satlab_vpn")
@@ -51,7 +52,6 @@ TUNNELS = ("satlab_fec", "satlab_vpn")
 nowhere else.
 """
 
-_BOX = Path(__file__).with_name("expose_paths.py")
 FIRST_UID, UIDS = 1_900_000_000, 1 << 16
 """Users of runs. From here to 2147483647 systemd's table of uids (uids-gids.md) names no user."""
 API_UID = FIRST_UID + UIDS
@@ -104,10 +104,8 @@ def drop_argv(uid: int, visible: Iterable[Path], *more: str) -> list[str]:
     to other users. `more`: further options of setpriv(1).
     """
     return [
-        sys.executable,
-        "-I",
-        "-S",
-        str(_BOX),
+        *mount_namespace.ARGV,
+        "expose",
         *map(str, visible),
         "--",
         "setpriv",

@@ -2,7 +2,7 @@
 """OpenBACH job descriptors, `jobs/<job>/files/<job>.yml` in the dictionary form of OpenBACH 2.7.
 
 `is_upstream` reads them as a controller does: what it passes over is a warning
-(`satlab.openbach.upstream`).
+(`satlab.openbach.upstream_descriptors`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
-from satlab.openbach import upstream
-from satlab.openbach.document import NAME_RULE, is_name
+from satlab.openbach import upstream_descriptors
+from satlab.openbach.json_document import NAME_RULE, is_name
 
 TYPES = ("int", "str", "float", "ip", "network", "None", "job", "scenario", "ratio", "date")
 
@@ -285,7 +285,7 @@ def sort_upstream(folder: Path) -> tuple[dict[str, Descriptor], dict[str, Config
         raise ConfigError(f"{folder}: there is no such folder")
     jobs: dict[str, Descriptor] = {}
     bad: dict[str, ConfigError] = {}
-    for job in upstream.find_jobs(folder):
+    for job in upstream_descriptors.find_jobs(folder):
         if job.name in jobs or job.name in bad:
             raise ConfigError(
                 f"{folder}: two jobs are called {job.name}", hint="name a folder with one of them"
@@ -310,7 +310,7 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
         return None
     if warnings is not None:
         found_here = warnings
-        document = upstream.adapt(
+        document = upstream_descriptors.adapt(
             document, lambda place, reason: found_here.append(Fault(f"{path}: {place}", reason))
         )
     try:
@@ -329,7 +329,7 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
         found += unclear
     else:
         warnings += [replace(fault, place=f"{path}: {fault.place}") for fault in unclear]
-        if packages := " ".join(upstream.packages(folder)):
+        if packages := " ".join(upstream_descriptors.packages(folder)):
             reason = f"installs packages, which the embedded lab does not: {packages}"
             remedy = f"apt-get install {packages}, or --job-packages"
             warnings.append(Fault(str(folder / f"install_{name}.yml"), reason, remedy))
@@ -348,7 +348,7 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
         level=file.arguments,
         statistics=tuple(statistic.name for statistic in file.statistics),
         warnings=tuple(warnings or ()),
-        programs=upstream.programs(folder) if warnings is not None else {},
+        programs=upstream_descriptors.programs(folder) if warnings is not None else {},
     )
 
 

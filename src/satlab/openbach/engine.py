@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
 
-from satlab.openbach.arguments import InstanceOf
+from satlab.openbach.job_arguments import InstanceOf
 from satlab.openbach.model import BoundScenario, Function, Policy, StartJob, StartScenario, Stop
 
 

@@ -9,8 +9,8 @@ from enum import Enum
 from pathlib import Path
 
 from satlab.common.errors import Fault
-from satlab.openbach.arguments import Words
 from satlab.openbach.descriptor import Descriptor
+from satlab.openbach.job_arguments import Words
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.openbach import hangs, upstream
-from satlab.openbach.arguments import InstanceOf, arrange
+from satlab.openbach import hang_checks, upstream_descriptors
+from satlab.openbach.argument_values import Values, literal
 from satlab.openbach.descriptor import Descriptor
-from satlab.openbach.document import TITLE_RULE, Node, is_title, read_json
+from satlab.openbach.job_arguments import InstanceOf, arrange
+from satlab.openbach.json_document import TITLE_RULE, Node, is_title, read_json
 from satlab.openbach.model import (
     Action,
     BoundScenario,
@@ -31,8 +32,7 @@ from satlab.openbach.model import (
     Stop,
     Wait,
 )
-from satlab.openbach.repeat import for_terminals
-from satlab.openbach.values import Values, literal
+from satlab.openbach.terminal_functions import for_terminals
 
 MAX_FUNCTIONS = 200
 MAX_SUB_SCENARIOS = 100
@@ -218,9 +218,9 @@ class _Reader:
             self._function(entry, values, functions, places)
         for function in functions.values():
             _check_ids(function, functions, places)
-        hangs.check_waits(functions, places)
+        hang_checks.check_waits(functions, places)
         # A missing function may have been the one that stops a job.
-        endless = hangs.endless(functions) if len(functions) == len(nodes) else {}
+        endless = hang_checks.endless(functions) if len(functions) == len(nodes) else {}
         if (
             len(self.stack) == 1 and not self.context.endless
         ):  # the parent of a sub-scenario may stop it, and is checked for that
@@ -320,8 +320,8 @@ class _Reader:
             )
         known = [name for name in jobs if name in self.context.jobs]
         for name in known:
-            if self.context.warnings is not None and name in upstream.ELSEWHERE:
-                entries[name].doubt(*upstream.ELSEWHERE[name])
+            if self.context.warnings is not None and name in upstream_descriptors.ELSEWHERE:
+                entries[name].doubt(*upstream_descriptors.ELSEWHERE[name])
         words = [arrange(self.context.jobs[name], entries[name], values) for name in known]
         if len(jobs) != 1 or not known:
             return None
@@ -409,7 +409,9 @@ class _Reader:
         return True
 
 
-def _check_ids(function: Function, functions: hangs.Functions, places: Mapping[int, Node]) -> None:
+def _check_ids(
+    function: Function, functions: hang_checks.Functions, places: Mapping[int, Node]
+) -> None:
     """Note references to functions that are missing or of the wrong kind."""
     wait, node = function.wait, places[function.id]
     lists = {
@@ -436,7 +438,7 @@ def _check_ids(function: Function, functions: hangs.Functions, places: Mapping[i
                 node.fault(f"the path {path!r} leads to no {word.kind} instance")
 
 
-def _leads(functions: hangs.Functions, reference: InstanceOf) -> bool:
+def _leads(functions: hang_checks.Functions, reference: InstanceOf) -> bool:
     """Return whether a path of function ids ends at a job (or scenario) that gets started."""
     *above, last = reference.path
     here: Mapping[int, Function] = functions

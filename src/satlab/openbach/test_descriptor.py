@@ -11,7 +11,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.openbach.conftest import MakeJob, option, platforms
 from satlab.openbach.descriptor import Count, load_job, load_jobs
-from satlab.openbach.job_folder import check_folder
+from satlab.openbach.job_folder_checks import check_folder
 
 
 def document(**change: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satlab.common import paths
-from satlab.openbach.arguments import InstanceOf
 from satlab.openbach.conftest import EXAMPLE, Write
 from satlab.openbach.descriptor import Descriptor, Level, Platform, load_jobs
 from satlab.openbach.engine import (
@@ -25,6 +24,7 @@ from satlab.openbach.engine import (
     StartJobAction,
     StopJobAction,
 )
+from satlab.openbach.job_arguments import InstanceOf
 from satlab.openbach.model import (
     BoundScenario,
     Function,

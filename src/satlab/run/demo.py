@@ -13,7 +13,7 @@ import collect
 from satlab import report
 from satlab.common.console import ProgressLog
 from satlab.common.paths import SCENARIOS
-from satlab.lab import ownership
+from satlab.common.sudo_caller import chown_to_caller
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
 from satlab.run.quiet_host import Patience
@@ -51,7 +51,7 @@ class Demo:
         outcome = scenario_run.calibrated(prepared, self.patience, log, stop)
         page = self.runs / f"{outcome.folder.name}-demo.html"
         report.build({outcome.folder: outcome.collected}, page, f"satlab demo over {self.profile}")
-        ownership.chown_to_caller(page)
+        chown_to_caller(page)
         show([page], [outcome.records])
         if outcome.reason:
             log.line(f"{outcome.folder.name}: {outcome.reason}")

@@ -19,7 +19,7 @@ from collect.calibration import CalibrationCheck
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role, Topology
 from satlab.lab import lab as labs
-from satlab.lab import netns, ownership
+from satlab.lab import lab_owners, netns
 from satlab.lab.lab import Lab
 from satlab.link.calibration_bounds import expectation
 from satlab.link.config import LinkRequest, client_lan
@@ -169,7 +169,7 @@ class NetnsHost:
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[Lab]:
-        with ownership.owned(self.lab_id):
+        with lab_owners.owned(self.lab_id):
             try:
                 with log.step("lab up"):
                     lab = Lab.up(self.lab_id, self.topology, self.link)

@@ -12,12 +12,12 @@ from pathlib import Path
 from satlab.common import scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
-from satlab.lab import job_packages, layers, privileges
+from satlab.lab import job_overlay, job_packages, privileges
+from satlab.lab.job_overlay import Layers
 from satlab.lab.job_packages import Apt
-from satlab.lab.layers import Layers
-from satlab.openbach import playbook
+from satlab.openbach import job_playbook
 from satlab.openbach.descriptor import Descriptor
-from satlab.openbach.playbook import Contents
+from satlab.openbach.job_playbook import Contents
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def of_jobs(
     with scratch.folder("packages", mode=0o711) as place:
         made: dict[str, Layers] = {}
         for name, folder in further.items():
-            found = playbook.contents(folder)
+            found = job_playbook.contents(folder)
             for line in found.left_out:
                 log.line(f"note: {name}: its playbook: {line}")
             if found.packages or found.maybe or found.files:
@@ -47,7 +47,7 @@ def of_jobs(
 
 def _make(job: str, found: Contents, folder: Path, log: ProgressLog, apt: Apt) -> Layers:
     """Fill the folder of a job."""
-    made = layers.of(folder)
+    made = job_overlay.of(folder)
     names = [*found.packages, *apt.known(found.maybe)]
     try:
         packages = apt.missing(names)
@@ -67,6 +67,6 @@ def _make(job: str, found: Contents, folder: Path, log: ProgressLog, apt: Apt) -
     if not made.stacked:
         log.line(
             f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below"
-            f" {layers.SHOWN_AT}"
+            f" {job_overlay.SHOWN_AT}"
         )
     return made

@@ -9,7 +9,7 @@ from satlab import report
 from satlab.common import plain_files, scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
-from satlab.lab import ownership
+from satlab.common.sudo_caller import chown_to_caller
 from satlab.report import measurements
 from satlab.run import sandboxed_reader
 
@@ -39,7 +39,7 @@ def rebuild(
     else:
         _build_in(folders[0].resolve(), runs, title)
     for folder in folders:
-        ownership.chown_to_caller(folder)
+        chown_to_caller(folder)
     return [run.records for run in runs.values()], path
 
 
@@ -67,7 +67,7 @@ def export(folders: list[Path], out: Path, *, has_series: bool) -> int:
         return _export_har(folders, out)
     runs = {folder: sandboxed_reader.without_writing(folder).records for folder in folders}
     rows = report.export(runs, out, has_series=has_series)
-    ownership.chown_to_caller(out)
+    chown_to_caller(out)
     return rows
 
 
@@ -96,7 +96,7 @@ def _export_har(folders: list[Path], out: Path) -> int:
         )
     document = collect.har(loads, collect.manifest(folders[0]).satlab_version)
     out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    ownership.chown_to_caller(out)
+    chown_to_caller(out)
     return len(document["log"]["entries"])
 
 

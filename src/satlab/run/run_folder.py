@@ -19,7 +19,7 @@ from satlab import __version__, report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, SatlabError
 from satlab.common.files import write_atomically
-from satlab.lab import ownership
+from satlab.common.sudo_caller import chown_to_caller, make_folder
 from satlab.link.plan import LinkPlan
 from satlab.openbach.model import BoundScenario
 from satlab.openbach.runner import JobProgress, ScenarioResult
@@ -163,11 +163,11 @@ class RunFolder:
                 collected = sandboxed_reader.collected(self.path)  # records of the run say it, too
             if title is not None:
                 report.build({self.path: collected}, self.path / "report" / "index.html", title)
-        ownership.chown_to_caller(self.path)
+        chown_to_caller(self.path)
         return RunResult(self.path, status, reason, collected)
 
     def _begin(self, plan: RunPlan, versions: Mapping[str, str], log: ProgressLog) -> Manifest:
-        ownership.make_folder(self.path)
+        make_folder(self.path)
         self.logs.mkdir(parents=True)
         log.line(f"run {plan.run_id}")
         write_atomically(self.path / "plan.json", json.dumps(plan.document(), indent=1) + "\n")
@@ -218,7 +218,7 @@ class RunFolder:
         about.ended_unix_s = time.time()
         about.files, _ = collect.digests(self.path)
         self._write_end(about, status, reason)
-        ownership.chown_to_caller(self.path)
+        chown_to_caller(self.path)
 
     def _write_end(self, about: Manifest, status: ExitStatus, reason: str) -> None:
         about.exit_status, about.reason = int(status), reason

@@ -17,12 +17,12 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.terminals import clients
 from satlab.common.topology import Topology
-from satlab.lab import grants, ownership, sandbox, web_target
-from satlab.lab.grants import Grants
+from satlab.lab import lab_owners, privileges_file, sandbox, web_target
 from satlab.lab.job_host import LabHost, pages
+from satlab.lab.job_overlay import Layers
 from satlab.lab.lab import Lab
-from satlab.lab.layers import Layers
 from satlab.link import opensand, testbed_parameters
+from satlab.lab.privileges_file import Grants
 from satlab.link.config import LinkRequest, LinkSet, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
@@ -177,7 +177,7 @@ def prepare(request: RunRequest) -> PreparedRun:
 
     # What else the run uses.
     congestion_controls.check_congestion_controls(bound)
-    granted = grants.load(request.privileges) if request.privileges else {}
+    granted = privileges_file.load(request.privileges) if request.privileges else {}
     for page in pages():
         web_target.load(page)
     if request.influx is not None:
@@ -229,7 +229,7 @@ def execute(
         HostError: the disk is nearly full, or the host cannot go on; the folder then says so, too.
     """
     request = prepared.request
-    ownership.sweep()
+    lab_owners.sweep()
     existing = next(
         p for p in (request.runs.absolute(), *request.runs.absolute().parents) if p.exists()
     )

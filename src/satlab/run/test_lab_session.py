@@ -14,7 +14,7 @@ from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.lab import lab as labs
-from satlab.lab import ownership
+from satlab.lab import lab_owners
 from satlab.lab.lab import Lab, LabStatus
 from satlab.link.config import LinkRequest
 from satlab.run import calibrate, lab_session, link_probe
@@ -236,7 +236,7 @@ def test_a_lab_that_does_not_come_up_is_taken_down_and_has_no_owner(
     def up(*_: object) -> None:
         raise HostError("no TUN")
 
-    monkeypatch.setattr(ownership, "owned", owned)
+    monkeypatch.setattr(lab_owners, "owned", owned)
     monkeypatch.setattr(Lab, "up", up)
     monkeypatch.setattr(labs, "down", lambda name: cast(bool, log.append(f"down {name}")))
     with pytest.raises(HostError, match="no TUN"), HOST.opened(lab_session.QUIET):

@@ -8,7 +8,7 @@ from satlab.common import paths, terminals, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab import web_target
 from satlab.link import control, satlink
-from satlab.openbach import descriptor, job_folder, scenario
+from satlab.openbach import descriptor, job_folder_checks, scenario
 
 
 def check(path: Path, *, lenient: bool = False, jobs: Path | None = None) -> list[str]:
@@ -100,7 +100,7 @@ def _documents(path: Path, files: list[Path], jobs: Path | None) -> list[str]:
 def _job(folder: Path, *, is_upstream: bool) -> list[str]:
     """Check a job; returns the warnings."""
     job = descriptor.load_job(folder, is_upstream=is_upstream)
-    faults = job_folder.check_folder(job)
+    faults = job_folder_checks.check_folder(job)
     if not is_upstream:
         _refuse(folder, faults)
         return []

@@ -25,7 +25,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.processes import finish
-from satlab.lab import grants, privileges
+from satlab.lab import privileges, privileges_file
 from satlab.openbach import descriptor
 from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
 from satlab.service.api.account_store import FIRST_LOGIN, Role
@@ -117,7 +117,7 @@ def name_jobs(request: ServeRequest) -> None:
         descriptor.sort_upstream(request.jobs)
         os.environ[JOBS_VARIABLE] = str(request.jobs.resolve())
     if request.privileges is not None:
-        grants.load(request.privileges)
+        privileges_file.load(request.privileges)
         os.environ[PRIVILEGES_VARIABLE] = str(request.privileges.resolve())
 
 

@@ -23,11 +23,11 @@ from zoneinfo import ZoneInfo
 from collect.jobs import Job, JobEnd
 from satlab.common.archive import ArchiveError, Gunzip, Kind, Limits, Reader, Section
 from satlab.common.errors import HostError
-from satlab.openbach.document import is_name
 from satlab.openbach.engine import JobStatus, ScenarioStatus
+from satlab.openbach.json_document import is_name
 from satlab.openbach.model import BoundScenario, StartJob, StartScenario
 from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult, append_line
-from satlab.vm.controller import POLL_S, Controller
+from satlab.vm.controller_client import POLL_S, Controller
 
 PROJECT = "satlab"
 SETTLE_S = 20.0

@@ -30,7 +30,7 @@ from satlab.link.config import Attachment, LinkConfig, build_config
 from satlab.link.opensand import Description, GroundEntity
 from satlab.link.options import LinkOptions
 from satlab.link.plan import LinkPlan, plan_link
-from satlab.vm import dist
+from satlab.vm import debian_packages
 from satlab.vm.inventory import VmOptions, inventory, write
 
 ANSIBLE = paths.ROOT / "ansible"
@@ -134,7 +134,7 @@ def prepare(
     _write(folder.plan, plan.to_json())
     packages = folder.path / "packages"
     if not _current(packages):
-        dist.build(packages)
+        debian_packages.build(packages)
     _certificates(folder, topology)
     variables = {
         "satlab_dist": str(packages),
@@ -271,7 +271,7 @@ def own_files(folder: VmFolder, profile: Path, entities: Mapping[str, GroundEnti
 
 def _current(packages: Path) -> bool:
     """Return whether there are packages of this commit that are newer than the emulator."""
-    found = list(packages.glob(f"satlink_*+{dist.commit_time()}_*.deb"))
+    found = list(packages.glob(f"satlink_*+{debian_packages.commit_time()}_*.deb"))
     return bool(found) and found[0].stat().st_mtime >= paths.SATLINK.stat().st_mtime
 
 

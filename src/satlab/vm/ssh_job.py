@@ -24,7 +24,7 @@ from satlab.common import archive, paths
 from satlab.common.archive import ArchiveError, Limits
 from satlab.common.errors import HostError
 from satlab.lab import privileges
-from satlab.vm.dist import LIBRARY
+from satlab.vm.debian_packages import LIBRARY
 
 SEPARATOR = "@job"
 """Separates ssh's words, which may contain `--`, from the job's."""

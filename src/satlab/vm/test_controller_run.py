@@ -33,7 +33,7 @@ from satlab.service.api.settings import Settings
 from satlab.service.app import create_app
 from satlab.service.root_helper.protocol import ScenarioRequest
 from satlab.vm import controller_run, provision, vm_run
-from satlab.vm.controller import Controller, RefusedError
+from satlab.vm.controller_client import Controller, RefusedError
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
 from tests.archives import archive
@@ -334,7 +334,7 @@ def breaking(answers: list[bytes]) -> Iterator[Controller]:
 
 
 def test_what_only_reads_is_asked_again_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("satlab.vm.controller.POLL_S", 0.01)
+    monkeypatch.setattr("satlab.vm.controller_client.POLL_S", 0.01)
     good = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
     with breaking([b"", b"", good]) as controller:
         assert controller.request("GET", "/version/") == {}

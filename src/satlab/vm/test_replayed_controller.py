@@ -22,8 +22,8 @@ from satlab.common.errors import HostError
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
 from satlab.run.run_folder import RunResult
-from satlab.vm import controller, controller_run, provision, vm_run
-from satlab.vm.controller import Controller
+from satlab.vm import controller_client, controller_run, provision, vm_run
+from satlab.vm.controller_client import Controller
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_hosts import VmLab
 from tests.replayed_controller import Replayed, serve
@@ -35,7 +35,7 @@ Start = Callable[[Replayed], Controller]
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Yield a function that serves a recording and returns its client."""
-    for module in (controller, controller_run):
+    for module in (controller_client, controller_run):
         monkeypatch.setattr(module, "POLL_S", 0.02)
     with ExitStack() as servers:
         yield lambda replayed: Controller("127.0.0.1", servers.enter_context(serve(replayed)))
@@ -129,13 +129,13 @@ def test_nothing_is_launched_before_the_agents_list_their_jobs(
 def test_the_deadline_of_an_update_follows_the_number_of_agents(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "LOOK_DEADLINE_S", 0.2)
-    monkeypatch.setattr(controller, "TRIES", 1)
+    monkeypatch.setattr(controller_client, "LOOK_DEADLINE_S", 0.2)
+    monkeypatch.setattr(controller_client, "TRIES", 1)
     many = AGENTS | {f"other-{number}": f"198.19.0.{100 + number}" for number in range(6)}
     patient = start(Replayed(many, [], update_s=0.5))
-    monkeypatch.setattr(controller, "UPDATE_S_PER_AGENT", 10.0)
+    monkeypatch.setattr(controller_client, "UPDATE_S_PER_AGENT", 10.0)
     assert patient.agents(set(AGENTS)) == AGENTS
-    monkeypatch.setattr(controller, "UPDATE_S_PER_AGENT", 0.0)
+    monkeypatch.setattr(controller_client, "UPDATE_S_PER_AGENT", 0.0)
     with pytest.raises(HostError, match="does not answer"):
         patient.agents(set(AGENTS))
 

@@ -18,9 +18,9 @@ import pytest
 
 from satlab.common import paths
 from satlab.common.errors import HostError
-from satlab.vm import run_job, ssh_job
+from satlab.vm import guest_launcher, ssh_job
 
-LAUNCHER = Path(run_job.__file__)
+LAUNCHER = Path(guest_launcher.__file__)
 
 
 USER = 65534
@@ -39,11 +39,11 @@ def ssh(tmp_path: Path, guest: Path) -> list[str]:
     """Return an ssh that runs the launcher on this host, with a folder of the test's."""
     script = tmp_path / "ssh"
     code = (
-        f"import sys; sys.path.insert(0, {str(LAUNCHER.parent)!r}); import run_job; from pathlib"
+        f"import sys; sys.path.insert(0, {str(LAUNCHER.parent)!r}); import guest_launcher; from pathlib"
         " import Path; "
     )
-    code += f"run_job.HOME = Path({str(guest / 'jobs')!r}); run_job.USER = {USER!r}; "
-    code += "sys.argv[0:1] = ['run-job']; sys.exit(run_job.main())"
+    code += f"guest_launcher.HOME = Path({str(guest / 'jobs')!r}); guest_launcher.USER = {USER!r}; "
+    code += "sys.argv[0:1] = ['run-job']; sys.exit(guest_launcher.main())"
     script.write_text(f'#!/bin/sh\nshift 5\nexec {sys.executable} -c "{code}" "$@"\n')
     script.chmod(0o755)
     return [str(script), "host", "--"]  # then come: sudo -n /usr/lib/satlab/run-job
@@ -146,7 +146,7 @@ def test_a_job_that_does_not_end_is_killed_and_so_is_what_it_started(
     began = time.monotonic()
     job.terminate()
     assert job.wait(120) == 128 + signal.SIGKILL
-    assert time.monotonic() - began >= run_job.GRACE_S
+    assert time.monotonic() - began >= guest_launcher.GRACE_S
     assert (
         not Path(f"/proc/{child}").exists()
         or "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2][:3]
@@ -159,8 +159,8 @@ def test_a_lost_connection_ends_the_job(tmp_path: Path) -> None:
         " null}\n"
     )
     code = (
-        "import run_job, sys; from pathlib import Path; run_job.HOME = Path(sys.argv.pop());"
-        " sys.exit(run_job.main())"
+        "import guest_launcher, sys; from pathlib import Path; guest_launcher.HOME = Path(sys.argv.pop());"
+        " sys.exit(guest_launcher.main())"
     )
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, cwd=LAUNCHER.parent, stdin=subprocess.PIPE, text=True) as launcher:

@@ -13,7 +13,7 @@ from satlab.common.topology import Service, Topology
 from satlab.link.options import LinkOptions
 from satlab.run import influx
 from satlab.vm import host_checks, inventory, provision, vagrant, vm_run
-from satlab.vm.controller import Controller
+from satlab.vm.controller_client import Controller
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import PlayRecap, VmFolder
 from satlab.vm.vagrant import Vagrant

@@ -25,7 +25,7 @@ from satlab.run.lab_session import Host
 from satlab.run.run_folder import RunFolder, RunPlan, RunResult
 from satlab.run.run_id import new_run_id
 from satlab.vm import controller_run
-from satlab.vm.controller import Controller
+from satlab.vm.controller_client import Controller
 from satlab.vm.emulator_units import UnreachedHost, VmHost
 from satlab.vm.provision import CONTROL_THERE
 from satlab.vm.ssh_job import SEPARATOR, fetch

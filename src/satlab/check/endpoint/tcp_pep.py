@@ -30,7 +30,7 @@ from satlab.check.trace import pcap
 from satlab.check.trace.captured_transfer import CapturedTransfer, tcp_retransmitted_share
 from satlab.check.trace.packet_capture import Capture
 from satlab.common.topology import Role
-from satlab.lab import pep
+from satlab.lab import pep_job
 from satlab.lab.lab import Lab
 
 INITIAL_WINDOW = 100
@@ -118,7 +118,7 @@ class TcpPepPair(EndpointPair):
     def path(self, up: Lab, request: TransferRequest, folder: Path) -> Iterator[list[str]]:
         """Run both proxies during the block; faults are known after it."""
         faults: list[str] = []
-        nodes = pep.proxies(up)
+        nodes = pep_job.proxies(up)
         with contextlib.ExitStack() as peps:
             peps.enter_context(Capture(up, *_sender(up, request)).running(folder / _CAPTURE))
             for node in nodes:
@@ -128,9 +128,9 @@ class TcpPepPair(EndpointPair):
                 )
                 if preset:
                     up.set_tcp_buffers(node, preset.receive_max, preset.send_max)
-                peps.enter_context(pep.proxy(up, node, [], folder / node, engine="haproxy"))
+                peps.enter_context(pep_job.proxy(up, node, [], folder / node, engine="haproxy"))
             yield faults
-        idle = [node for node in nodes if not pep.connections(folder / node)]
+        idle = [node for node in nodes if not pep_job.connections(folder / node)]
         faults += [f"the PEP on {node} did not split any connection" for node in idle]
 
     def path_figures(self, request: TransferRequest, folder: Path) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _sender(up: Lab, request: TransferRequest) -> tuple[str, str]:
     networks = {each.network for each in up.topology.nodes[terminal].interfaces.values()}
     return next(
         (node, name)
-        for node in pep.proxies(up)
+        for node in pep_job.proxies(up)
         for name, each in up.topology.nodes[node].interfaces.items()
         if each.network in networks
     )

@@ -11,7 +11,7 @@ from satlab.check.report import check_tables
 from satlab.check.samples import Sample
 from satlab.check.trace import careful_resume, causes, trace_reader
 from satlab.check.trace.causes import Cause, SenderState, Span, TransferTrace
-from satlab.lab import ownership
+from satlab.common.sudo_caller import chown_to_caller
 from satlab.report import html
 from satlab.report.page import (
     Axis,
@@ -68,7 +68,7 @@ class TracedTransfer:
 def write(check: CheckResult) -> Path:
     """Write `check.html` into the check's folder, atomically."""
     path = html.write(page(check), check.folder / "check.html")
-    ownership.chown_to_caller(path)
+    chown_to_caller(path)
     return path
 
 

@@ -29,7 +29,7 @@ from satlab.common import escape
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.files import new_folder
-from satlab.lab import ownership
+from satlab.common.sudo_caller import chown_to_caller
 
 DEFAULT_CASE = "medium"
 VERBS: Mapping[Kind, str] = {"dies": "dies", "stalls": "stalls", "slow": "is slow"}
@@ -126,7 +126,7 @@ def run(request: SearchRequest, log: ProgressLog) -> SearchResult:
         _Running(request, space, found, log, work).run()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-        ownership.chown_to_caller(found.folder)
+        chown_to_caller(found.folder)
     if request.stop.is_set():
         log.line(f"  to continue, repeat the command with --resume {found.folder}")
         raise KeyboardInterrupt

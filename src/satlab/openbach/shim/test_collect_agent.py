@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from satlab.common import paths
-from satlab.openbach.statistic import Statistic
+from satlab.openbach.stats_file import Statistic
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.paths import WEB_TARGETS
-from satlab.lab import page_files, web_target
+from satlab.lab import web_target, web_target_files
 from satlab.lab.web_target import Page, WebObject
 from satlab.run.page_import import har, wget_folder
 from satlab.run.page_import.page_objects import MOST_BYTES, MOST_DOMAINS, MOST_OBJECTS, Found
@@ -43,10 +43,10 @@ def run(source: Path, name: str, document: PurePosixPath, targets: Path = WEB_TA
     objects, notes = _objects(found, f"{name}.satlab.test")
     kind = "folder of a site" if source.is_dir() else "HAR file"
     texts = {
-        "page.yml": page_files.page_yml(
+        "page.yml": web_target_files.page_yml(
             name, f"Imported page {name}", f"imported from a {kind}: {_TAKEN}", objects
         ),
-        "manifest.csv": page_files.manifest_csv(objects),
+        "manifest.csv": web_target_files.manifest_csv(objects),
     }
     with _folder(targets) as scratch:
         (scratch / name).mkdir()
@@ -97,7 +97,7 @@ def _objects(found: Found, host: str) -> tuple[list[WebObject], list[str]]:
     """Return the objects of the page, and notes of what differs from the source."""
     own = found.items[0].domain
     objects = [
-        page_files.made(
+        web_target_files.made(
             order,
             item.loaded_as,
             item.size_bytes,
@@ -107,9 +107,9 @@ def _objects(found: Found, host: str) -> tuple[list[WebObject], list[str]]:
         for order, item in enumerate(found.items, start=1)
     ]
     notes = [f"left out: {count} {reason}" for reason, count in sorted(found.left_out.items())]
-    least = page_files.least_document(objects, host)
+    least = web_target_files.least_document(objects, host)
     if objects[0].size_bytes < least:
-        objects[0] = page_files.made(1, "document", least)
+        objects[0] = web_target_files.made(1, "document", least)
         notes.append(
             f"the document has {least} bytes in place of {found.items[0].size_bytes}: it names all"
             " objects"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from satlab.common import escape
-from satlab.openbach.document import is_name
+from satlab.openbach.json_document import is_name
 from satlab.service.api.api_answers import ApiError, date
 from satlab.service.api.dependencies import Context
 from satlab.service.api.instance_json import job_progress, scenario_tree

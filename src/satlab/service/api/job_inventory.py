@@ -10,7 +10,7 @@ from typing import Any
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.topology import Topology
-from satlab.openbach import descriptor, upstream
+from satlab.openbach import descriptor, upstream_descriptors
 from satlab.openbach.descriptor import Descriptor
 from satlab.service.api.api_answers import not_found
 from satlab.service.api.database import Store
@@ -89,7 +89,9 @@ class Inventory:
         valid: dict[str, Descriptor] = {}
         invalid: dict[str, str] = {}
         further = (
-            {job.name: job for job in upstream.find_jobs(self._further)} if self._further else {}
+            {job.name: job for job in upstream_descriptors.find_jobs(self._further)}
+            if self._further
+            else {}
         )
         for name, folder in sorted((further | folders | shipped).items()):
             try:

@@ -12,9 +12,9 @@ from string import Template
 from typing import Any
 
 from satlab.common.errors import Fault
+from satlab.openbach.argument_values import convert
 from satlab.openbach.descriptor import Argument, Descriptor, Level
-from satlab.openbach.document import Node
-from satlab.openbach.values import convert
+from satlab.openbach.json_document import Node
 
 Document = dict[str, Any]
 

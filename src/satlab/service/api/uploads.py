@@ -13,7 +13,7 @@ from typing import IO
 
 from satlab.common.archive import ArchiveError, Gunzip, Limits, Place, Reader
 from satlab.common.errors import ConfigError
-from satlab.openbach.document import NAME_RULE, is_name
+from satlab.openbach.json_document import NAME_RULE, is_name
 
 MAX_FILES = 200
 MAX_BYTES = 32 << 20

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from satlab.common.errors import ConfigError
 from satlab.link.option_model import Option, fault_of, options_of
 from satlab.link.options import shipped_profiles
-from satlab.openbach.arguments import out_of_bounds
 from satlab.openbach.descriptor import Argument, Descriptor, Level
+from satlab.openbach.job_arguments import out_of_bounds
 from satlab.openbach.scenario import MAX_DEPTH
 from satlab.service.root_helper.protocol import RunLink
 from satlab.run import catalog

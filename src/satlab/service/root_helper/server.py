@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common import paths, scratch
-from satlab.lab import ownership
 from satlab.service.root_helper.protocol import (
+from satlab.lab import lab_owners
     RefusedError,
     Response,
     RunStatus,
@@ -62,7 +62,7 @@ class Helper:
             (state / name).mkdir(mode=0o755, parents=True, exist_ok=True)
         self._scratch = state / "scratch"
         self._make_scratch()
-        ownership.sweep()
+        lab_owners.sweep()
 
     def answer(self, line: bytes) -> Response:
         """Execute one request. No failure ends the helper: it is the answer's `error`."""
@@ -138,7 +138,7 @@ class Helper:
         if run is not None and code is None:
             return RunStatus(phase="running", progress=progress)
         if run is not None:
-            ownership.sweep()  # of a worker that was killed
+            lab_owners.sweep()  # of a worker that was killed
         return RunStatus(
             phase="ended",
             exit_status=code if code is not None and code >= 0 else None,
@@ -171,7 +171,7 @@ class Helper:
             except subprocess.TimeoutExpired:
                 self._run.process.kill()
                 self._run.process.wait()
-        ownership.sweep()
+        lab_owners.sweep()
         scratch.try_remove(self._scratch)
 
     def _make_scratch(self) -> None:

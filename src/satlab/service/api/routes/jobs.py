@@ -14,9 +14,9 @@ from fastapi.responses import Response
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
-from satlab.openbach import descriptor, upstream
+from satlab.openbach import descriptor, upstream_descriptors
 from satlab.openbach.descriptor import Argument, Descriptor, Level
-from satlab.openbach.document import is_name
+from satlab.openbach.json_document import is_name
 from satlab.service.api import uploads
 from satlab.service.api.access import Admin, Viewer
 from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, date, not_found
@@ -38,7 +38,7 @@ Posted = Annotated[dict[str, Any], Depends(form_or_body)]
 def job_json(job: Descriptor) -> dict[str, Any]:
     """Return a job as OpenBACH does."""
     own: dict[str, Any] = yaml_text.read(job.files / f"{job.name}.yml")
-    text = upstream.adapt(own, lambda *_: None)
+    text = upstream_descriptors.adapt(own, lambda *_: None)
     section = text["platform_configuration"]
     keys = (
         "ansible_system",

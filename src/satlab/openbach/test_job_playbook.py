@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from satlab.openbach import playbook
+from satlab.openbach import job_playbook
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_jobs
-from satlab.openbach.playbook import Contents
+from satlab.openbach.job_playbook import Contents
 
 JOB = "probe"
 AGENT = f"/opt/openbach/agent/jobs/{JOB}"
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 def read(folder: Path, *tasks: dict[str, Any]) -> Contents:
     (folder / f"install_{JOB}.yml").write_text(yaml.safe_dump(list(tasks)))
-    return playbook.contents(folder)
+    return job_playbook.contents(folder)
 
 
 def test_packages_of_blocks_and_of_conditions_are_distinguished(folder: Path) -> None:
@@ -129,7 +129,7 @@ def test_t43_names_and_files_are_bounded(folder: Path, monkeypatch: pytest.Monke
     many = {"apt": {"name": [f"package{number}" for number in range(51)]}}
     assert read(folder, many).packages == ()
     assert "more than 50 packages" in read(folder, many).left_out[0]
-    monkeypatch.setattr(playbook, "MAX_FILE_BYTES", 3)
+    monkeypatch.setattr(job_playbook, "MAX_FILE_BYTES", 3)
     assert (
         "more than 3 bytes"
         in read(folder, {"copy": {"src": "probe.conf", "dest": "/etc/x"}}).left_out[0]
@@ -137,16 +137,16 @@ def test_t43_names_and_files_are_bounded(folder: Path, monkeypatch: pytest.Monke
 
 
 def test_a_playbook_that_cannot_be_read_has_nothing(folder: Path) -> None:
-    assert playbook.contents(folder) == Contents()
+    assert job_playbook.contents(folder) == Contents()
     for text in ("{", "[1, [2], null]", "a: b", "- block: 3\n- copy: [1]\n- apt: 7\n"):
         (folder / f"install_{JOB}.yml").write_text(text)
-        assert playbook.contents(folder) == Contents()
+        assert job_playbook.contents(folder) == Contents()
 
 
 def test_shapes_of_upstream_s_jobs_are_read(tmp_path: Path) -> None:
     write_jobs(tmp_path)
     found = {
-        path.parent.name: playbook.contents(path.parent)
+        path.parent.name: job_playbook.contents(path.parent)
         for path in tmp_path.glob("*/*/install_*.yml")
     }
     assert found.keys() == JOBS.keys()
@@ -163,7 +163,7 @@ def test_t64_a_loop_is_counted_before_its_files_are_read(
     """A thousand copies of a file of 15 MiB would be 15 GB of memory."""
     with (folder / "files/large").open("wb") as large:
         large.truncate(15 << 20)
-    monkeypatch.setattr(playbook, "_content", lambda *_, **__: pytest.fail("it is read"))
+    monkeypatch.setattr(job_playbook, "_content", lambda *_, **__: pytest.fail("it is read"))
     loop = [{"n": number} for number in range(1000)]
     found = read(folder, {"copy": {"src": "large", "dest": "/opt/x/{{ item.n }}"}, "loop": loop})
     assert found == Contents(left_out=("names more than 50 packages or 200 files: none is used",))

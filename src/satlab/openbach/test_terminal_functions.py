@@ -14,7 +14,7 @@ from satlab.common.terminals import with_terminals
 from satlab.common.topology import load
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario, StartJob, Stop
-from satlab.openbach.repeat import for_terminals, uses_terminals, written_out
+from satlab.openbach.terminal_functions import for_terminals, uses_terminals, written_out
 
 FAIRNESS = paths.SCENARIOS / "fairness.json"
 JOBS = descriptor.load_jobs(paths.JOBS)

@@ -5,19 +5,19 @@ import re
 
 from satlab.common.terminals import with_terminals
 from satlab.common.topology import load, routes
-from satlab.lab import ip_batch
+from satlab.lab import terminal_namespaces
 
 HERE = with_terminals(load(), 3)
 
 
 def of(node: str) -> list[str]:
-    return ip_batch.lines(HERE, "x", node, routes(HERE)[node], "cubic")
+    return terminal_namespaces.lines(HERE, "x", node, routes(HERE)[node], "cubic")
 
 
 def test_sts_come_before_the_clients_that_their_wires_lead_to() -> None:
-    assert ip_batch.nodes(HERE) == ("st-2", "st-3", "client-2", "client-3")
-    assert ip_batch.networks(HERE) == {"client-lan-2", "client-lan-3"}
-    assert ip_batch.nodes(load()) == ()
+    assert terminal_namespaces.nodes(HERE) == ("st-2", "st-3", "client-2", "client-3")
+    assert terminal_namespaces.networks(HERE) == {"client-lan-2", "client-lan-3"}
+    assert terminal_namespaces.nodes(load()) == ()
 
 
 def test_an_st_has_its_tun_and_one_end_of_a_wire() -> None:
@@ -48,5 +48,5 @@ def test_a_client_has_addresses_and_routes_alone_each_with_its_congestion_contro
 
 
 def test_lines_hold_no_character_that_ip_would_read_as_another_line() -> None:
-    every = [line for node in ip_batch.nodes(HERE) for line in of(node)]
+    every = [line for node in terminal_namespaces.nodes(HERE) for line in of(node)]
     assert all(re.fullmatch(r"[a-z0-9 ./:-]+", line) for line in every)

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlab.common.errors import ConfigError
-from satlab.openbach.arguments import InstanceOf, argv
 from satlab.openbach.conftest import EXAMPLE, IPERF3, MakeJob, option
 from satlab.openbach.descriptor import Descriptor
+from satlab.openbach.job_arguments import InstanceOf, argv
 
 
 @pytest.fixture

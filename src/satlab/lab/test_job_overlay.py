@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import sys
 from pathlib import Path
 
 import pytest
 
 from satlab.common import paths
 from satlab.common.errors import HostError
-from satlab.lab import job_packages, layers, mount_layers
+from satlab.lab import job_overlay, job_packages, mount_namespace
+from satlab.lab.job_overlay import Layers
 from satlab.lab.job_packages import Apt
-from satlab.lab.layers import Layers
 
 SIMULATED = """\
 Inst libthing2 (2.0-1 Debian:12/stable [amd64])
@@ -30,10 +31,9 @@ def test_layers_are_stacked_on_the_host_s_folders_the_files_uppermost(tmp_path: 
     ]
     argv = made.argv(["satbox", "run"])
     assert argv[-3:] == ["--", "satbox", "run"]
-    words = argv[argv.index("@") : argv.index("--")]
-    assert mount_layers.groups(words) == [
-        (f"{tmp_path}/mounts/usr", [f"{tmp_path}/files/usr", f"{tmp_path}/packages/usr", "/usr"]),
-        (f"{tmp_path}/mounts/etc", [f"{tmp_path}/files/etc", "/etc"]),
+    assert argv[argv.index("stack") + 1 : argv.index("--")] == [
+        f"{tmp_path}/mounts/usr:{tmp_path}/files/usr:{tmp_path}/packages/usr:/usr",
+        f"{tmp_path}/mounts/etc:{tmp_path}/files/etc:/etc",
     ]
 
 
@@ -64,8 +64,8 @@ def test_a_kernel_that_stacks_nothing_is_noticed(
 ) -> None:
     failing = tmp_path / "helper.py"
     failing.write_text("import sys; sys.exit(3)")
-    monkeypatch.setattr(layers, "_HELPER", failing)
-    assert not layers.of(tmp_path).stacked
+    monkeypatch.setattr(mount_namespace, "ARGV", (sys.executable, failing))
+    assert not job_overlay.of(tmp_path).stacked
     assert (tmp_path / "files").is_dir()
 
 
@@ -73,7 +73,7 @@ def test_a_kernel_that_stacks_nothing_is_noticed(
 def test_paths_that_are_options_of_a_mount_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(HostError, match="cannot be mounted"):
-        layers.of(tmp_path / name)
+        job_overlay.of(tmp_path / name)
 
 
 def standin(folder: Path, text: str, status: int = 0) -> Apt:

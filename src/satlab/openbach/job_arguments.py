@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from satlab.common.errors import ConfigError, Fault
+from satlab.openbach.argument_values import Scalar, Values, convert
 from satlab.openbach.descriptor import Argument, Descriptor, Level
-from satlab.openbach.document import Node
-from satlab.openbach.values import Scalar, Values, convert
+from satlab.openbach.json_document import Node
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.openbach.conftest import MakeJob
 from satlab.openbach.descriptor import Descriptor
-from satlab.openbach.job_folder import check_folder
+from satlab.openbach.job_folder_checks import check_folder
 from satlab.run import validate
 
 COPY = (

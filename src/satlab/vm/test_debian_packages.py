@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from satlab.common.errors import HostError
-from satlab.vm import dist
+from satlab.vm import debian_packages
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list
     subprocess.run(argv, input=b"int main(void) { return 0; }", check=True)
     assert b".debug_info" in (built / "satlink").read_bytes()
     first, second = (tmp_path_factory.mktemp(name) / "dist" for name in ("a", "b"))
-    return dist.build(first, built), dist.build(second, built)
+    return debian_packages.build(first, built), debian_packages.build(second, built)
 
 
 def listing(deb: Path) -> dict[str, str]:
@@ -85,4 +85,4 @@ def test_packages_of_other_versions_are_replaced(
     folder = packages[0][0].parent
     assert len(list(folder.glob("*.deb"))) == len(packages[0])
     with pytest.raises(HostError, match="is not built"):
-        dist.build(tmp_path / "dist", tmp_path)
+        debian_packages.build(tmp_path / "dist", tmp_path)

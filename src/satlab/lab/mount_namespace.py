@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`expose_paths.py PATH... -- COMMAND...`: run a command that sees only the given paths of folders
-that are closed to others.
+"""Run a command in a mount namespace of its own, which shows it other files than the host's.
 
-A process without root's rights cannot enter, for example, a clone below a home folder of mode 0700,
-an interpreter below /root, or a run folder below a private scratch folder. This program makes a new
-mount namespace. There it covers each closed folder above a path with an empty folder and shows only
-the path in it.
+`mount_namespace.py expose PATH... -- COMMAND...`: paths in folders that are closed to others become
+reachable. A process without root's rights cannot enter, for example, a clone below a home folder of
+mode 0700, an interpreter below /root, or a run folder below a private scratch folder. Each closed
+folder above a path is covered by an empty folder, which shows only the path.
 
-It needs root and uses only the standard library, so that it starts fast. It ends by exec of the
-command.
+`mount_namespace.py stack TARGET:LOWER[:LOWER]... -- COMMAND...`: the folder TARGET shows the
+folders LOWER, the uppermost first, read-only (overlayfs without an upper folder).
+
+The program needs root and uses only the standard library, so that it starts fast. It ends by exec
+of the command.
 """
 
 import ctypes
@@ -17,8 +19,10 @@ import sys
 from collections.abc import Iterator
 
 CLONE_NEWNS = 0x00020000
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 0x1, 0x2, 0x4, 0x1000, 0x4000, 0x40000
 """<linux/sched.h>, <linux/mount.h>."""
+ARGV = (sys.executable, "-I", "-S", __file__)
+"""How this program is started; a verb follows."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -32,8 +36,8 @@ def closed_folders(path: str) -> Iterator[str]:
         folder = os.path.join(folder, name)  # noqa: PTH118
 
 
-def cover(paths: list[str]) -> None:
-    """Make the paths reachable for every user, in a new mount namespace of this process."""
+def expose(paths: list[str]) -> None:
+    """Make the paths reachable for every user."""
     behind = {
         path: closed[0]
         for path in sorted(map(os.path.realpath, paths))
@@ -41,8 +45,7 @@ def cover(paths: list[str]) -> None:
     }
     if not behind:
         return
-    _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
-    _mount(None, "/", None, MS_REC | MS_PRIVATE)
+    _unshare()
     handles = {path: os.open(path, os.O_PATH) for path in behind}
     for folder in sorted(set(behind.values())):
         _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
@@ -59,11 +62,26 @@ def _show(path: str, handle: int) -> None:
     _mount(f"/proc/self/fd/{handle}", path, None, MS_BIND | MS_REC)
 
 
+def stack(stacks: list[str]) -> None:
+    """Mount folders on each other; each word is `TARGET:LOWER[:LOWER]...`."""
+    _unshare()
+    for word in stacks:
+        target, _, layers = word.partition(":")
+        flags = MS_RDONLY | MS_NOSUID | MS_NODEV
+        _mount("overlay", target, "overlay", flags, f"lowerdir={layers}")
+
+
+def _unshare() -> None:
+    """Enter a new mount namespace, whose mounts the host does not see."""
+    _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
+    _mount(None, "/", None, MS_REC | MS_PRIVATE)
+
+
 def _mount(
     source: str | None, target: str, kind: str | None, flags: int, data: str | None = None
 ) -> None:
     words = (None if word is None else os.fsencode(word) for word in (source, target, kind))
-    result = _LIBC.mount(*words, ctypes.c_ulong(flags), None if data is None else data.encode())
+    result = _LIBC.mount(*words, ctypes.c_ulong(flags), None if data is None else os.fsencode(data))
     _check(result, f"mount {target}")
 
 
@@ -74,14 +92,16 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """Cover the folders, then exec the command. On failure, exit with status 3 and a line for the
-    job's log.
-    """
-    os.umask(0o022)
+    """Mount, then exec the command. On failure, exit with status 3 and a line for the job's log."""
     cut = sys.argv.index("--")
+    verb, words, command = sys.argv[1], sys.argv[2:cut], sys.argv[cut + 1 :]
     try:
-        cover(sys.argv[1:cut])
-        os.execvp(sys.argv[cut + 1], sys.argv[cut + 1 :])  # noqa: S606 - an argument vector
+        if verb == "expose":
+            os.umask(0o022)
+            expose(words)
+        else:
+            stack(words)
+        os.execvp(command[0], command)  # noqa: S606 - an argument vector
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(3)

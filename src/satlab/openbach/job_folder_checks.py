@@ -12,7 +12,7 @@ from pathlib import Path
 from satlab.common import yaml_text
 from satlab.common.errors import Fault
 from satlab.openbach.descriptor import AGENT_JOBS, Descriptor
-from satlab.openbach.upstream import copied
+from satlab.openbach.upstream_descriptors import copied
 
 _PLAY = ("hosts", "import_playbook", "ansible.builtin.import_playbook")
 

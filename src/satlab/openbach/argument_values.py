@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from string import Template
 from typing import Any
 
-from satlab.openbach.document import Node
+from satlab.openbach.json_document import Node
 
 Scalar = str | int | float | bool
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from satlab.common import yaml_text
 from satlab.common.errors import ConfigError
-from satlab.openbach import upstream
+from satlab.openbach import upstream_descriptors
 
 PLACES = ("usr", "etc", "opt")
 """Folders of the root that files may be put below."""
@@ -123,11 +123,11 @@ def contents(folder: Path) -> Contents:
 def _packages(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the packages that tasks install; those of an absent state are removed on an agent."""
     installing = [task for task in tasks if not _is_removal(task)]
-    return list(dict.fromkeys(upstream.packages_of(installing)))
+    return list(dict.fromkeys(upstream_descriptors.packages_of(installing)))
 
 
 def _is_removal(task: Mapping[str, Any]) -> bool:
-    calls = (task[key] for key in upstream.APT if isinstance(task.get(key), Mapping))
+    calls = (task[key] for key in upstream_descriptors.APT if isinstance(task.get(key), Mapping))
     return any(call.get("state") == "absent" for call in calls)
 
 
@@ -142,7 +142,7 @@ def _tasks(document: Any, *, conditional: bool) -> Iterator[tuple[Mapping[str, A
 
 def _others(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the modules that tasks call and that have no counterpart here."""
-    known = {*upstream.APT, *_COPY, *_TEMPLATE, *_HARMLESS, *_WORDS}
+    known = {*upstream_descriptors.APT, *_COPY, *_TEMPLATE, *_HARMLESS, *_WORDS}
     return list(
         dict.fromkeys(
             key for task in tasks for key in task if isinstance(key, str) and key not in known

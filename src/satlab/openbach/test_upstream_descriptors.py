@@ -10,8 +10,7 @@ import pytest
 
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
-from satlab.openbach import descriptor, job_folder, scenario, upstream
-from satlab.openbach.arguments import argv
+from satlab.openbach import descriptor, job_folder_checks, scenario, upstream_descriptors
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.fixtures.executor_shapes import (
     EXECUTORS,
@@ -23,6 +22,7 @@ from satlab.openbach.fixtures.executor_shapes import (
     write_scenarios,
 )
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job, write_jobs
+from satlab.openbach.job_arguments import argv
 from satlab.run import validate
 
 
@@ -49,7 +49,7 @@ def test_every_shape_of_a_core_job_is_read(jobs: Path) -> None:
     assert found.keys() == JOBS.keys()
     assert len(found) == 28
     assert not any(job.persistent for job in found.values()), "a hint"
-    assert all(not job_folder.check_folder(job) for job in found.values()), (
+    assert all(not job_folder_checks.check_folder(job) for job in found.values()), (
         "programs in sub-folders are found"
     )
     accepted = len(shapes()) - len(REFUSED)
@@ -112,7 +112,7 @@ def test_scenarios_are_accepted_or_refused_for_the_right_reason(
         assert {fault.reason for fault in faults} == ({reason} if reason else set()), list(
             map(str, faults)
         )
-        known_doubts = {doubt for doubt, _ in upstream.ELSEWHERE.values()}
+        known_doubts = {doubt for doubt, _ in upstream_descriptors.ELSEWHERE.values()}
         others = [each for each in warnings if each.reason not in known_doubts]
         assert all("there is no entity" in warning.reason for warning in others), list(
             map(str, others)

@@ -7,7 +7,6 @@ PATH, LD_LIBRARY_PATH and PYTHONPATH name their folders.
 """
 
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from satlab.common import paths
 from satlab.common.errors import HostError
+from satlab.lab import mount_namespace
 from satlab.lab.sandbox import Mount
 
 PLACES = ("usr", "etc", "opt")
@@ -23,7 +23,6 @@ LAYERS = ("files", "packages")
 """The uppermost first."""
 SHOWN_AT = "/run/satlab"
 """Folder of layers that cannot be stacked."""
-_HELPER = Path(__file__).with_name("mount_layers.py")
 _SEPARATORS = ":,\\"
 """Characters that options of overlayfs cannot contain."""
 TRY_S = 20.0
@@ -47,10 +46,10 @@ class Layers:
     def argv(self, sandbox: Sequence[str]) -> list[str]:
         """Return the argv prefix of a sandbox with these layers in it."""
         stacks = self._stacks() if self.stacked else ()
-        words = [word for _, target, lower in stacks for word in ("@", str(target), *lower)]
+        words = [":".join((str(target), *lower)) for _, target, lower in stacks]
         if not words:
             return list(sandbox)
-        return [sys.executable, "-I", "-S", str(_HELPER), *words, "--", *sandbox]
+        return [*mount_namespace.ARGV, "stack", *words, "--", *sandbox]
 
     def _stacks(self) -> Iterator[tuple[str, Path, list[str]]]:
         """Yield each stack: the folder of the root, its mount point, the layers."""
@@ -103,8 +102,8 @@ def of(folder: Path) -> Layers:
 
 def _stacks_here(folder: Path) -> bool:
     """Return whether the kernel has overlayfs: tries to stack an empty folder on /usr."""
-    words = ["@", str(folder / "mounts/usr"), str(folder / LAYERS[0]), "/usr"]
-    argv = [sys.executable, "-I", "-S", str(_HELPER), *words, "--", "true"]
+    word = f"{folder / 'mounts/usr'}:{folder / LAYERS[0]}:/usr"
+    argv = [*mount_namespace.ARGV, "stack", word, "--", "true"]
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRY_S, check=False

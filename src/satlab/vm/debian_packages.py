@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Debian packages of the programs for guests, so that nothing is compiled there: `python -m
-satlab.vm.dist FOLDER`.
+satlab.vm.debian_packages FOLDER`.
 
 The same tree results in the same bytes: files are of root, with the time of the last commit, in one
 order.
@@ -107,7 +107,7 @@ def _jobs() -> Package:
         if file.is_file()
     }
     files[LIBRARY / "python" / "collect_agent.py"] = paths.SHIM / "collect_agent.py"
-    files[LIBRARY / "run-job"] = Path(__file__).with_name("run_job.py")
+    files[LIBRARY / "run-job"] = Path(__file__).with_name("guest_launcher.py")
     for found in closure("selenium"):
         files |= {LIBRARY / "python" / text: source for text, source in files_of(found)}
     depends = "python3 (>= 3.11), iperf3, iputils-ping, iproute2, wireguard-tools"

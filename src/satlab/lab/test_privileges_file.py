@@ -4,19 +4,19 @@ from pathlib import Path
 import pytest
 
 from satlab.common.errors import ConfigError
-from satlab.lab import grants, privileges
+from satlab.lab import privileges, privileges_file
 
 
 def test_an_operator_grants_to_jobs_that_are_not_shipped(tmp_path: Path) -> None:
     file = tmp_path / "privileges.yml"
     file.write_text("fping: [net_raw]\nip_route: [net_admin, net_raw]\nquiet: []\n")
-    assert grants.load(file) == {
+    assert privileges_file.load(file) == {
         "fping": ("net_raw",),
         "ip_route": ("net_admin", "net_raw"),
         "quiet": (),
     }
     file.write_text("")
-    assert grants.load(file) == {}
+    assert privileges_file.load(file) == {}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_what_cannot_be_granted_is_refused(tmp_path: Path, text: str, said: str)
     file = tmp_path / "privileges.yml"
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
-        grants.load(file)
+        privileges_file.load(file)
     assert said in " ".join([str(refused.value), *map(str, refused.value.faults)])
 
 
@@ -43,9 +43,9 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     file.write_text("fping: [net_raw]")
     file.chmod(0o664)
     with pytest.raises(ConfigError, match="others may write"):
-        grants.load(file)
+        privileges_file.load(file)
     with pytest.raises(ConfigError, match="No such file"):
-        grants.load(tmp_path / "nothing.yml")
+        privileges_file.load(tmp_path / "nothing.yml")
 
 
 def test_shipped_jobs_are_known_by_name() -> None:

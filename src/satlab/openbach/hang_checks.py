@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from satlab.openbach.document import Node
+from satlab.openbach.json_document import Node
 from satlab.openbach.model import Function, Policy, StartJob, StartScenario, Stop
 
 Functions = Mapping[int, Function]
