@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,6 +23,8 @@ MAX_BYTES = 64 << 20
 """Limits of all files of a job. They are checked before a file is read or filled in."""
 LONGEST_CALL, LONGEST_VALUE = 4096, 64 << 10
 """Longest call in one line, and longest value with expressions, characters."""
+LONGEST_PATH = 1024
+"""Longest path of a file, characters."""
 _COPY = ("copy", "ansible.builtin.copy")
 _TEMPLATE = ("template", "ansible.builtin.template")
 _HARMLESS = (
@@ -235,6 +238,8 @@ def _file(call: Mapping[str, Any], folder: Path, room: _Room, *, is_template: bo
     source, dest = call.get("src"), call.get("dest")
     if not isinstance(dest, str) or "{{" in dest:
         raise _LeftOutError("its place is not written out")
+    if len(dest) > LONGEST_PATH or not dest.isprintable():
+        raise _LeftOutError("its place is not the name of a file")
     if isinstance(call.get("content"), str):
         content = call["content"].encode(errors="replace")
         room.take(len(content))
@@ -259,15 +264,17 @@ def _file(call: Mapping[str, Any], folder: Path, room: _Room, *, is_template: bo
 
 def _content(source: object, folder: Path, room: _Room, *, is_template: bool) -> bytes:
     """Return what is in a file of the job. Raises _LeftOutError."""
-    if not isinstance(source, str) or "{{" in source or source.startswith("/"):
+    is_below = isinstance(source, str) and "{{" not in source and not source.startswith("/")
+    if not is_below or len(source) > LONGEST_PATH or not source.isprintable():
         raise _LeftOutError("its source is not a file of the job")
     for place in ("templates", "files") if is_template else ("files",):
-        path = (folder / place / source).resolve()
-        if path.is_relative_to(folder.resolve()) and path.is_file():
-            size = path.stat().st_size
-            room.take(size)
-            with path.open("rb") as file:
-                return file.read(size)
+        with suppress(OSError):  # no file has such a name
+            path = (folder / place / source).resolve()
+            if path.is_relative_to(folder.resolve()) and path.is_file():
+                size = path.stat().st_size
+                room.take(size)
+                with path.open("rb") as file:
+                    return file.read(size)
     raise _LeftOutError("its source is not a file of the job")
 
 

@@ -182,3 +182,10 @@ def test_t64_files_of_a_loop_and_what_fills_them_are_bounded(folder: Path) -> No
     assert read(folder, filled).left_out == (
         "/opt/x/y: what fills it has more than 65536 characters",
     )
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a" * 300, "a/" * 2000, "a\x1b[2J", "\ud800", "."])
+def test_t74_names_that_no_file_has_are_left_out(folder: Path, name: str) -> None:
+    assert not read(folder, {"copy": {"src": name, "dest": "/opt/x/y"}}).files
+    found = read(folder, {"copy": {"content": "", "dest": f"/opt/x/{name}/y"}})
+    assert all(file.target.as_posix().isprintable() for file in found.files)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
+from collect import raw
 from satlab.common import service_url
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
@@ -30,8 +31,7 @@ from satlab.link import prometheus
 
 VARIABLE = "SATLAB_INFLUX"
 """Environment variable with the URL of the database."""
-STATISTICS = Path("raw") / "stats.jsonl"
-LINK = Path("raw") / "link.jsonl"
+STATISTICS, LINK = "raw/stats.jsonl", "raw/link.jsonl"
 PERIOD_S = 1.0
 """Period at which new records of a run are sent."""
 DEADLINE_S = 5.0
@@ -206,7 +206,7 @@ class Database:
             self._post(
                 "/write",
                 {"db": self.name, "rp": self.policy, "precision": "ms"},
-                "\n".join(points).encode(),
+                "\n".join(points).encode(errors="replace"),  # a lone surrogate
             )
 
     def _post(self, path: str, parameters: Mapping[str, str], body: bytes) -> bytes:
@@ -257,13 +257,14 @@ def _statistics_points(record: Mapping[str, Any], run_id: str) -> list[str]:
 
 @dataclass
 class Feed:
-    """Sends a file of a run as it grows; points that were not accepted are repeated.
+    """Sends a file of a run folder as it grows; points that were not accepted are repeated.
 
     `points`: those of a line.
     """
 
     database: Database
-    file: Path
+    folder: Path
+    name: str
     run_id: str
     points: Callable[[Mapping[str, Any], str], list[str]] = _statistics_points
     sent: int = 0
@@ -275,12 +276,18 @@ class Feed:
 
         Raises HostError; then no point was sent.
         """
-        if not self.file.exists():
+        try:
+            with raw.open_plain(self.folder, self.name, raw.LINES_BYTES) as file:
+                file.seek(self._offset)
+                read = file.read(BATCH_BYTES)
+        except FileNotFoundError:
             return False
-        with self.file.open("rb") as file:
-            file.seek(self._offset)
-            whole = file.read(BATCH_BYTES).rpartition(b"\n")
-        data = whole[0] + whole[1]
+        except (OSError, raw.RefusedError) as error:
+            self.refused = str(error)
+            return False
+        data = read[: read.rfind(b"\n") + 1]
+        if not data and len(read) == BATCH_BYTES:
+            data = read  # part of a line that is too long for a record
         points = [point for text in data.splitlines() for point in self._points(text)]
         try:
             self.database.write(points)
@@ -294,7 +301,7 @@ class Feed:
         """Return the points of a line; empty if it is not a record, because jobs write the file."""
         try:
             return self.points(json.loads(text), self.run_id)
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
             return []
 
     def drain(self) -> None:
@@ -306,8 +313,8 @@ class Feed:
 def feeds(database: Database, folder: Path, run_id: str) -> list[Feed]:
     """Return the feeds of a run folder: its statistics and its link."""
     return [
-        Feed(database, folder / STATISTICS, run_id),
-        Feed(database, folder / LINK, run_id, link_points),
+        Feed(database, folder, STATISTICS, run_id),
+        Feed(database, folder, LINK, run_id, link_points),
     ]
 
 
@@ -342,7 +349,7 @@ def feeding(url: str | None, folder: Path, run_id: str, log: ProgressLog) -> Ite
         for feed in every:
             if feed.refused:
                 log.line(
-                    f"note: {feed.database} refused points of {feed.file.name}: {feed.refused}"
+                    f"note: {feed.database}: points of {feed.name} are left out: {feed.refused}"
                 )
 
 
@@ -358,13 +365,24 @@ def send(folders: Sequence[Path], url: str) -> int:
             raise ConfigError(
                 f"{folder} holds no run", hint="a run folder holds manifest.json and raw/"
             )
+    run_ids = [_run_id(folder) for folder in folders]
     database.prepare()
     total = 0
-    for folder in folders:
-        run_id: str = json.loads((folder / "manifest.json").read_bytes())["run_id"]
+    for folder, run_id in zip(folders, run_ids, strict=True):
         for feed in feeds(database, folder, run_id):
             feed.drain()
             if feed.refused:
-                raise HostError(f"{database} refused points of {feed.file}: {feed.refused}")
+                raise HostError(
+                    f"{database}: points of {folder / feed.name} are left out: {feed.refused}"
+                )
             total += feed.sent
     return total
+
+
+def _run_id(folder: Path) -> str:
+    """Return the id of a run, whose folder may be somebody else's. Raises ConfigError."""
+    try:
+        with raw.open_plain(folder, "manifest.json", raw.DOCUMENT_BYTES) as file:
+            return str(json.load(file)["run_id"])
+    except (OSError, raw.RefusedError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{folder}: manifest.json: {error}") from error

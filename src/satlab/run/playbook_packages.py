@@ -61,9 +61,12 @@ def _make(job: str, found: Contents, folder: Path, log: ProgressLog, apt: Apt) -
         raise HostError(f"{job}: {error}", error.hint) from error
     for file in found.files:
         target = folder / "files" / file.target.relative_to("/")
-        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        target.write_bytes(file.content)
-        target.chmod(file.mode)
+        try:
+            target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            target.write_bytes(file.content)
+            target.chmod(file.mode)
+        except OSError as error:  # the playbook has a folder there, or too long a name
+            log.line(f"note: {job}: its playbook: {file.target}: {error.strerror}")
     if not made.stacked:
         log.line(
             f"note: {job}: this kernel stacks no folders (overlayfs): its packages are below"

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -194,7 +194,7 @@ class Taker:
 
 
 def feed_of(taker: Taker, file: Path) -> Feed:
-    return Feed(cast("Database", taker), file, "r")
+    return Feed(cast("Database", taker), file.parent, file.name, "r")
 
 
 def test_points_that_were_not_accepted_are_repeated(tmp_path: Path) -> None:
@@ -222,6 +222,42 @@ def test_lines_that_are_no_records_are_passed_over(tmp_path: Path) -> None:
     feed = feed_of(database, file)
     feed.drain()
     assert (feed.sent, len(database.points)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        '{"a": "\\ud800", "_metadata": {"job_name": "j", "is_file": false, "time": 1}}',
+        '{"a": 1, "_metadata": {"job_name": "j", "is_file": false, "time": Infinity}}',
+        json.dumps(record(a="x" * (2 * influx.BATCH_BYTES))),
+    ],
+    ids=["lone surrogate", "infinite time", "long line"],
+)
+def test_t72_a_record_of_a_job_does_not_end_the_feed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hostile: str
+) -> None:
+    (tmp_path / "stats.jsonl").write_text(f"{hostile}\n{json.dumps(record(b=1))}\n")
+    sent: list[bytes] = []
+    monkeypatch.setattr(Database, "_post", lambda *words: sent.append(words[-1]))
+    Feed(Database("localhost"), tmp_path, "stats.jsonl", "r").drain()
+    assert b" b=1.0 " in b"".join(sent)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd")])
+def test_t72_only_plain_files_of_a_run_are_sent(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "stats.jsonl")
+    feed = feed_of(Taker(), tmp_path / "stats.jsonl")
+    assert not feed.step()
+    assert feed.refused
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "[" * 100_000, "x"])
+def test_t72_a_broken_manifest_is_a_message(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(ConfigError, match="manifest"):
+        influx.send([tmp_path], "http://127.0.0.1:1")
 
 
 def test_refused_points_are_not_repeated(tmp_path: Path) -> None:

@@ -243,6 +243,10 @@ def _parse(packet: Packet, server: bytes, port: int) -> _Segment | None:
     if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
         return None
     ip_bytes = 4 * (head[0] & 0xF)
+    is_first = not (head[6] & 0x1F or head[7])
+    # Later fragments have no ports, and a program can make a packet as short as it likes.
+    if not is_first or len(head) < ip_bytes + (8 if head[9] == UDP else 20):
+        return None
     source, destination = struct.unpack_from("!HH", head, ip_bytes)
     from_server = head[12:16] == server and source == port
     if not from_server and not (head[16:20] == server and destination == port):

@@ -404,3 +404,20 @@ def test_a_greased_fixed_bit_is_ignored() -> None:
     datagram = bytearray(long_packet(2, b"cli", 60)) + b"\x01" + bytes(40)
     datagram[0] &= ~0x40
     assert [kind for kind, _ in quic_packets(bytes(datagram))] == ["handshake", "1-rtt"]
+
+
+@pytest.mark.parametrize("protocol", [UDP, TCP])
+@pytest.mark.parametrize("options", [0, 40])
+@pytest.mark.parametrize("kept", [28, 32, 60, 61, 67])
+@pytest.mark.parametrize("fragment", [0, 3])
+def test_t73_a_packet_that_ends_in_its_headers_is_none_of_the_transfer(
+    protocol: int, options: int, kept: int, fragment: int
+) -> None:
+    """A program sends fragments and options of IP without a capability."""
+    first = 0x45 + options // 4
+    head = struct.pack("!BBHHHBBH", first, 0, 100, 0, fragment, 64, protocol, 0)
+    to_server = head + bytes(4) + SERVER.packed + bytes(options) + struct.pack("!HH", 5000, 443)
+    packet = Packet(1, 100, (to_server + bytes(60))[:kept])
+    found = transfer_of([packet], SERVER, 443)
+    needs = 20 + options + (8 if protocol == UDP else 20)
+    assert (found is not None) == (not fragment and kept >= needs)
