@@ -41,9 +41,9 @@ from satlab.common import yaml_text
 from satlab.common.paths import PROFILES, ROOT, SCHEMAS
 from satlab.common.topology import Topology
 from satlab.lab import web_target
+from satlab.openbach.stats_file import Statistic
 from satlab.service.root_helper import protocol
 from satlab.service.root_helper.progress_file import Progress
-from satlab.openbach.stats_file import Statistic
 from tools import job_files, reference, synthetic_pages
 
 BASE = PROFILES / "_base"

@@ -26,8 +26,8 @@ import pytest
 from collect import observed_page_loads
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
-from tests import job_programs, namespaces
 from satlab.run.page_import import page_folder
+from tests import job_programs, namespaces
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]

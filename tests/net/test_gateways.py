@@ -14,8 +14,8 @@ from satlab.common.errors import ConfigError
 from satlab.common.topology import Role
 from satlab.lab.lab import Lab
 from satlab.link import control
-from tests.net.conftest import Up, rtts_ms
 from satlab.link.change_options import LinkChange
+from tests.net.conftest import Up, rtts_ms
 
 pytestmark = pytest.mark.net
 

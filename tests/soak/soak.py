@@ -23,8 +23,8 @@ from pathlib import Path
 
 from satlab.common import netns_names, paths, scratch
 from satlab.common.processes import wait
-from tests.soak import serve_round
 from satlab.lab import lab, lab_owners, netns
+from tests.soak import serve_round
 
 COMMANDS = {
     "up": ["up", "--profile", "leo", "--lab"],

@@ -21,8 +21,8 @@ from satlab.lab import lab_owners, privileges_file, sandbox, web_target
 from satlab.lab.job_host import LabHost, pages
 from satlab.lab.job_overlay import Layers
 from satlab.lab.lab import Lab
-from satlab.link import opensand, testbed_parameters
 from satlab.lab.privileges_file import Grants
+from satlab.link import opensand, testbed_parameters
 from satlab.link.config import LinkRequest, LinkSet, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link

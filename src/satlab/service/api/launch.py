@@ -18,8 +18,8 @@ from satlab.common.errors import ConfigError, Fault, SatlabError
 from satlab.openbach import scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
-from satlab.service.api import scenario_check
 from satlab.openbach.terminal_functions import uses_terminals, written_out
+from satlab.service.api import scenario_check
 from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.dependencies import Context
 from satlab.service.api.project_store import Document, Project

@@ -21,8 +21,8 @@ from satlab.link.options import shipped_profiles
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.job_arguments import out_of_bounds
 from satlab.openbach.scenario import MAX_DEPTH
-from satlab.service.root_helper.protocol import RunLink
 from satlab.run import catalog
+from satlab.service.root_helper.protocol import RunLink
 
 Document = Mapping[str, Any]
 Kind = Literal["text", "integer", "number"]

@@ -12,8 +12,8 @@ from satlab.openbach.engine import ScenarioStatus
 from satlab.report import reported_run
 from satlab.report.reported_run import ReportedRun
 from satlab.report.run_report import RunReport
-from satlab.service.api.dependencies import Context
 from satlab.run import sandboxed_reader
+from satlab.service.api.dependencies import Context
 from satlab.service.api.queue import Instance
 from satlab.service.root_helper.progress_file import Scenario
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common import paths, scratch
-from satlab.service.root_helper.protocol import (
 from satlab.lab import lab_owners
+from satlab.service.root_helper.protocol import (
     RefusedError,
     Response,
     RunStatus,

@@ -9,8 +9,8 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from satlab.service.api import initial_content, scenario_check
 from satlab.openbach.json_document import TITLE_RULE, is_title
+from satlab.service.api import initial_content, scenario_check
 from satlab.service.api.access import Runner, Viewer, owned_project_of, project_of
 from satlab.service.api.api_answers import ApiError, conflict, date, not_found
 from satlab.service.api.dependencies import Body, Context, RequestContext
