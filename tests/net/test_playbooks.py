@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
@@ -39,8 +41,8 @@ TRIED = (
 STANDIN = Path(__file__).with_name("standin_opensand.py")
 OWN_PROGRAMS = {"satlab_pep": "satpep", "satlab_satperf": "satperf"}
 SERVICES = ("h2o", "haproxy", "nginx", "ngtcp2d")
-# A copy-on-write host: no systemd, an /opt with our Python in the place of the agent's, and one
-# package repository, whose lists are fresh. What the real host has is installed there, too.
+# A copy-on-write host: no systemd, an /opt with the agent's Python, and one package repository,
+# whose lists are fresh. What the real host has is installed there, too.
 PRIVATE = """
 set -eu
 host=$1/layers/host
@@ -57,7 +59,7 @@ for place in /run /opt /etc/apt/sources.list.d /var/lib/apt/periodic; do
   mount -t tmpfs tmpfs "$host$place"
 done
 mkdir -p "$host/opt/openbach/agent/jobs"
-ln -s "$2" "$host/opt/openbach/virtualenv"
+ln -s "$1/virtualenv" "$host/opt/openbach/virtualenv"
 cp "$1/standin.list" "$host/etc/apt/sources.list.d/"
 : > "$host/etc/apt/sources.list"
 echo 'APT::Sandbox::User "root";' > "$host/etc/apt/apt.conf.d/99-standin"  # to whom the repository's folder is open
@@ -163,6 +165,11 @@ def outfit(folder: Path, jobs: list[str]) -> None:
         for job, program in OWN_PROGRAMS.items():
             if package.name.startswith(f"{program}_"):
                 shutil.copy(package, copies / job / "files")
+    agent = folder / "virtualenv"
+    venv.create(agent, with_pip=True)
+    # pip finds there what the host has, and fetches nothing
+    (site_packages,) = agent.glob("lib/python*/site-packages")
+    (site_packages / "host.pth").write_text(sysconfig.get_path("purelib"))
     (folder / "layers").mkdir()
     for verb in ("install", "uninstall"):
         play(folder, verb, jobs, copies)
