@@ -47,6 +47,11 @@ Viewer = Annotated[User, Depends(Requires(Role.VIEWER))]
 Runner = Annotated[User, Depends(Requires(Role.RUNNER))]
 Admin = Annotated[User, Depends(Requires(Role.ADMIN))]
 
+NEEDS_VIEWER = [Depends(Requires(Role.VIEWER))]
+NEEDS_RUNNER = [Depends(Requires(Role.RUNNER))]
+NEEDS_ADMIN = [Depends(Requires(Role.ADMIN))]
+"""Of a route that does not use the account itself."""
+
 
 def forbidden(error: str, login: str) -> ApiError:
     """Return a 403 with OpenBACH's further key `originated_by`."""

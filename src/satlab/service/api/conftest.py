@@ -113,6 +113,14 @@ def context(app: FastAPI) -> Context:
     return context
 
 
+def start(context: Context, number: int) -> str:
+    """Start the instance that is next in the queue, `number`; return the id of its run."""
+    context.queue.step()
+    instance = context.queue.find(number)
+    assert instance is not None and instance.run_id is not None
+    return instance.run_id
+
+
 def client_of(app: FastAPI, login: str = "") -> TestClient:
     """Return a client that is logged in; without `login`, an anonymous one."""
     client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)

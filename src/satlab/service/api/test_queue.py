@@ -6,6 +6,7 @@ import random
 import sqlite3
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -280,8 +281,7 @@ def test_a_running_run_is_reported_as_ended_after_a_kill(server: Server) -> None
     server.boot()
     (found,) = server.everything()
     assert (found.status, found.reason) == ("Finished Ko", LOST)
-    assert found.progress is not None
-    after = found.progress["instance"]
+    after: Any = found.tree
     assert after["status"] == "Stopped"
     assert [function["status"] for function in after["functions"]] == ["Finished", "Stopped"]
     assert after["functions"][0]["job"]["status"] == "Unknown"

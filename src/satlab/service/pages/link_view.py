@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from satlab.report.page import Table
 from satlab.service.api.queue import Instance
-from satlab.service.pages import live_queues, path_picture
+from satlab.service.pages import path_picture
 from satlab.service.pages.link_curves import SATELLITE, TERRESTRIAL, Curves, Points
 from satlab.service.pages.live_activity import NOTHING, Activity
 from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture, Plan
@@ -26,10 +27,8 @@ class LinkView:
     pictures: tuple[Picture, ...]
     charts: tuple[Chart, ...]
     calibration: tuple[Chart, ...]
-    queues: tuple[tuple[str, ...], ...] = ()
-    queue_columns: tuple[str, ...] = live_queues.COLUMNS
-    queue_text_columns: int = live_queues.TEXT_COLUMNS
-    activity: Activity = NOTHING
+    queues: Table | None
+    activity: Activity
 
 
 def plan_of(folder: Path) -> Plan:
@@ -64,18 +63,12 @@ def link_view(
     Before it they count from the start of the lab, and are those of the calibration.
     """
     pictures = path_picture.pictures(Figures(curves, plan, start_s, ended, activity))
-    queues = () if ended else tuple(curves.queues.rows())
-    if start_s is None:
-        return LinkView(
-            pictures, _charts(curves, plan, hop, (0.0, None)), (), queues, activity=activity
-        )
-    calibration = _charts(curves, plan, hop, (0.0, start_s)) if start_s > 0 else ()
     return LinkView(
         pictures,
-        _charts(curves, plan, hop, (start_s, None)),
-        calibration,
-        queues,
-        activity=activity,
+        _charts(curves, plan, hop, (start_s or 0.0, None)),
+        _charts(curves, plan, hop, (0.0, start_s)) if start_s else (),
+        None if ended else curves.queues.table(),
+        activity,
     )
 
 

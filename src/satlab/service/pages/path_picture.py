@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from satlab.link import modcods
 from satlab.service.pages.link_curves import Counts, Curves
-from satlab.service.pages.live_activity import NOTHING, Activity
+from satlab.service.pages.live_activity import NOTHING, Activity, size
 
 Place = Literal["wide", "tall"]
 Plan = Mapping[str, Any]
@@ -190,7 +190,7 @@ def _satellite_lines(figures: Figures, hop: str) -> Iterator[str]:
     of = f" of {_mbits(capacity)}" if capacity else ""
     yield f"{mean}{_mbits(counts.bytes * 8 / seconds if seconds else 0.0)}{of} Mbit/s"
     wait = f", {figures.queue_ms(hop):.0f} ms" if capacity else ""
-    yield f"{longest} {_size(counts.queue)}{wait}"
+    yield f"{longest} {size(counts.queue)}{wait}"
     yield _missing(figures.since_start(hop)[0])
     yield _quality(figures.plan, hop, counts)
 
@@ -244,7 +244,3 @@ def _missing(counts: Counts) -> str:
 def _mbits(rate_bps: float) -> str:
     value = rate_bps / 1e6
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"

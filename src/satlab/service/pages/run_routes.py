@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from satlab.common.errors import ConfigError
 from satlab.service.api import access
 from satlab.service.api.access import Runner
-from satlab.service.api.api_answers import ApiError, not_found
+from satlab.service.api.api_answers import ApiError
 from satlab.service.api.dependencies import Context, RequestContext
 from satlab.service.api.queue import Instance
 from satlab.service.api.request_guard import PAGES
@@ -19,6 +19,7 @@ from satlab.service.pages import (
     link_view,
     live_activity,
     rendering,
+    run_list,
     run_logs,
     run_pages,
     time_left,
@@ -39,20 +40,16 @@ def run(
     instance = access.scenario_instance(context, user, number)
     folder = run_pages.folder_of(context, instance)
     view = run_pages.results([folder], instance.scenario) if folder and instance.ended else None
-    has_report = folder is not None and (folder / "report" / "index.html").is_file()
-    link = instance.request.link
-    shown = {"profile": link.profile, **link.model_dump(exclude_defaults=True)}
-    values: dict[str, object] = {"view": view, "has_report": has_report, "link": shown}
-    values |= {"relaunch": _relaunch(context, instance)}
-    values |= {
-        "note": context.run_notes.of(instance.id),
-        "has_files": folder is not None and instance.ended,
-    }
-    values |= {"logs": run_logs.logs(run_logs.files(context, folder, instance.run_id), instance)}
     return render(
         request,
         "run.html",
-        **values,
+        view=view,
+        has_report=rendering.report_file(folder) is not None,
+        has_files=folder is not None and instance.ended,
+        link={"profile": instance.request.link.profile, **run_list.changed(instance)},
+        relaunch=_relaunch(context, instance),
+        note=context.run_notes.of(instance.id),
+        logs=run_logs.logs(run_logs.files(context, folder, instance.run_id), instance),
         **_live(request, context, instance, hop),
     )
 
@@ -63,8 +60,10 @@ def _relaunch(context: Context, instance: Instance) -> str:
         "constants", {}
     )
     constants = instance.request.documents[instance.scenario].get("constants", {})
-    link = instance.request.link.model_dump(exclude_defaults=True)
-    given = {f"link.{name}": launch_form.form_text(value) for name, value in link.items()}
+    given = {
+        f"link.{name}": launch_form.form_text(value)
+        for name, value in run_list.changed(instance).items()
+    }
     given |= {f"argument.{name}": value for name, value in instance.request.arguments.items()}
     given |= {
         f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)
@@ -147,11 +146,8 @@ def stop(number: int, user: Runner, context: RequestContext) -> Response:
 @router.get("/runs/{number}/report")
 def one_report(number: int, user: Viewer, context: RequestContext) -> Response:
     """Return the report of an instance."""
-    folder = run_pages.folder_of(context, access.scenario_instance(context, user, number))
-    path = folder / "report" / "index.html" if folder else None
-    if path is None or not path.is_file():
-        raise not_found("report")
-    return rendering.report(path.read_text(encoding="utf-8"))
+    instance = access.scenario_instance(context, user, number)
+    return rendering.stored_report(run_pages.folder_of(context, instance))
 
 
 @router.post("/runs/{number}/note")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The picture of the path, and curves of a hop: from samples to texts."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from collect.fixtures.example_run import link_plan
 from satlab.service.pages import link_view, path_picture
 from satlab.service.pages.link_curves import DIRECTIONS, Curves
-from satlab.service.pages.live_activity import Activity
+from satlab.service.pages.live_activity import NOTHING
 from satlab.service.pages.path_picture import FORWARD, HOPS, PATH, RETURN, TERRESTRIAL, Box, Figures
 
 PLAN = link_plan("geo")
@@ -70,7 +71,7 @@ def test_a_hop_shows_rate_queue_loss_delay_and_modcod() -> None:
 
 def test_p348_the_box_of_the_path_has_the_windows_of_the_first_flows() -> None:
     windows = ("server: cwnd 1.23 MB", "proxy-gw: cwnd 12 kB", "client: cwnd 1 kB")
-    activity = Activity({}, windows=windows)
+    activity = dataclasses.replace(NOTHING, windows=windows)
     curves = curves_of(out_bytes=122_000, modcod_id=1)
     path = box_of(Figures(curves, PLAN, None, ended=False, activity=activity), PATH)
     assert path.lines == ("round trip about 583 ms", "583 ms without queues", *windows[:2])

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from satlab.service.api import access, export, instance_json, launch
 from satlab.service.api.access import Runner, Viewer
-from satlab.service.api.api_answers import ApiError, ViewError, not_found
+from satlab.service.api.api_answers import ApiError, ViewError, attachment, not_found
 from satlab.service.api.dependencies import Body, Context, RequestContext
 from satlab.service.api.queue import Instance
 from satlab.service.root_helper.protocol import RunLink, faults_of
@@ -143,17 +143,13 @@ def archive(number: int, request: Request, user: Viewer, context: RequestContext
     if not requested:
         return _csv(context, instance, name)
     packed = export.archive(context, instance, requested)
-    return StreamingResponse(packed, media_type="application/gzip", headers=_attachment(name))
+    return StreamingResponse(packed, media_type="application/gzip", headers=attachment(name))
 
 
 def _csv(context: Context, instance: Instance, name: str) -> Response:
     return StreamingResponse(
-        export.csv_lines(context, instance), media_type="text/csv", headers=_attachment(name)
+        export.csv_lines(context, instance), media_type="text/csv", headers=attachment(name)
     )
-
-
-def _attachment(name: str) -> dict[str, str]:
-    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 def _check_ended(instance: Instance) -> None:

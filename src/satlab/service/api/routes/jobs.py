@@ -18,7 +18,7 @@ from satlab.openbach import descriptor, upstream
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.document import is_name
 from satlab.service.api import uploads
-from satlab.service.api.access import Admin, Viewer
+from satlab.service.api.access import NEEDS_ADMIN, NEEDS_VIEWER
 from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, date, not_found
 from satlab.service.api.dependencies import Context, RequestContext, body_of, list_in, text_in
 
@@ -123,16 +123,14 @@ def _argument_json(argument: Argument) -> dict[str, Any]:
     return shown
 
 
-@router.get("/job/")
+@router.get("/job/", dependencies=NEEDS_VIEWER)
 def every(
     request: Request,
-    user: Viewer,
     context: RequestContext,
     address: str | None = None,
     string_to_search: str | None = None,
 ) -> Any:
     """List all jobs, those with a name similar to a text, or those installed on an agent."""
-    del user
     valid, disabled = context.inventory.all_jobs()
     if "external" in request.query_params:
         return []
@@ -166,10 +164,9 @@ def _installed(context: Context, name: str) -> dict[str, Any]:
     }
 
 
-@router.post("/job/")
-def add(user: Admin, body: Posted, context: RequestContext) -> Any:
+@router.post("/job/", dependencies=NEEDS_ADMIN)
+def add(body: Posted, context: RequestContext) -> Any:
     """Add a shipped job by name, or an uploaded one; or install jobs on agents."""
-    del user
     if body.get("action") in ("install", "uninstall"):
         names, addresses = (list_in(body, key, str) for key in ("names", "addresses"))
         context.inventory.install(names, addresses, installed=body["action"] == "install")
@@ -213,10 +210,9 @@ def _checked(folder: Path) -> Descriptor:
         ) from error
 
 
-@router.get("/job/{name}/")
-def one(name: str, user: Viewer, context: RequestContext, type: str = "json") -> Any:  # noqa: A002 - the contract's name
+@router.get("/job/{name}/", dependencies=NEEDS_VIEWER)
+def one(name: str, context: RequestContext, type: str = "json") -> Any:  # noqa: A002 - the contract's name
     """Return a job, or the part of it that `type` names."""
-    del user
     disabled = context.inventory.all_jobs()[1]
     if name in disabled and type == "json":
         return _disabled_json(name, disabled[name])
@@ -243,10 +239,9 @@ def one(name: str, user: Viewer, context: RequestContext, type: str = "json") ->
     raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown type: {type[:100]}")
 
 
-@router.post("/job/{name}/")
-def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Response:
+@router.post("/job/{name}/", dependencies=NEEDS_ADMIN)
+def act(name: str, body: Posted, context: RequestContext) -> Response:
     """Install a job on agents or uninstall it. Severities and policies have no effect."""
-    del user
     context.inventory.job(name)
     action = body.get("action")
     if action in ("install", "uninstall"):
@@ -259,12 +254,11 @@ def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Respon
     raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {action}")
 
 
-@router.delete("/job/{name}/")
-def remove(name: str, user: Admin, context: RequestContext) -> Response:
+@router.delete("/job/{name}/", dependencies=NEEDS_ADMIN)
+def remove(name: str, context: RequestContext) -> Response:
     """Remove an uploaded job, also a disabled one; or a shipped one, until the next start of the
     server.
     """
-    del user
     if not any(name in each for each in context.inventory.all_jobs()):
         raise not_found("Job", job_name=name)
     context.inventory.remove_job(name)
@@ -279,10 +273,9 @@ def remove(name: str, user: Admin, context: RequestContext) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-@router.get("/job/{name}/state/")
-def state(name: str, user: Viewer, context: RequestContext, address: str = "") -> dict[str, Any]:
+@router.get("/job/{name}/state/", dependencies=NEEDS_VIEWER)
+def state(name: str, context: RequestContext, address: str = "") -> dict[str, Any]:
     """Report every operation as completed."""
-    del user
     context.inventory.job(name)
     context.inventory.check_agent(address)
     return {
