@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from satlab.common.errors import HostError
 from satlab.service.api import queue
-from satlab.service.api.conftest import Clock, FakeHelper
+from satlab.service.api.conftest import SCENARIO_REQUEST, Clock, FakeHelper
 from satlab.service.api.database import Store
 from satlab.service.api.queue import (
     LOST,
@@ -26,16 +26,7 @@ from satlab.service.api.queue import (
     QueueFailedError,
     QueueFullError,
 )
-from satlab.service.root_helper.protocol import HelperError, RunStatus, ScenarioRequest
-
-DOCUMENT = {"name": "nothing", "openbach_functions": []}
-SCENARIO_REQUEST = ScenarioRequest(
-    scenario="nothing",
-    documents={"nothing": DOCUMENT},
-    entities={},
-    first_scenario_id=1,
-    first_job_id=1,
-)
+from satlab.service.root_helper.protocol import HelperError, RunStatus
 
 
 def launch(subs: int = 0, jobs: int = 1) -> LaunchRequest:

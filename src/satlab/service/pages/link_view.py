@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The link of a run on its page: the picture of its path, and curves of its hops."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from satlab.link.plan import LinkPlan
+from satlab.report import measurements
 from satlab.report.page import Table
 from satlab.service.api.queue import Instance
 from satlab.service.pages import path_picture
 from satlab.service.pages.link_curves import SATELLITE, TERRESTRIAL, Curves, Points
 from satlab.service.pages.live_activity import NOTHING, Activity
-from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture, Plan
+from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture
 from satlab.service.pages.svg_charts import Chart, chart
-
-MAX_PLAN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,12 @@ class LinkView:
     activity: Activity
 
 
-def plan_of(folder: Path) -> Plan:
-    """Return the link's plan of a run folder, {} if there is none."""
+def plan_of(folder: Path) -> LinkPlan | None:
+    """Return the link's plan of a run folder, None if it cannot be read."""
     try:
-        with (folder / "plan.json").open("rb") as file:
-            link = json.loads(file.read(MAX_PLAN_BYTES))["link"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return link if isinstance(link, dict) else {}
+        return LinkPlan.model_validate(measurements.plan(folder).get("link"))
+    except ValidationError:
+        return None
 
 
 def scenario_start_s(curves: Curves, instance: Instance) -> float | None:
@@ -51,7 +50,7 @@ def scenario_start_s(curves: Curves, instance: Instance) -> float | None:
 
 def link_view(
     curves: Curves,
-    plan: Plan,
+    plan: LinkPlan | None,
     start_s: float | None,
     *,
     ended: bool,
@@ -73,7 +72,7 @@ def link_view(
 
 
 def _charts(
-    curves: Curves, plan: Plan, hop: str, span: tuple[float, float | None]
+    curves: Curves, plan: LinkPlan | None, hop: str, span: tuple[float, float | None]
 ) -> tuple[Chart, ...]:
     def cut(points: Points) -> Points:
         start, end = span
@@ -146,7 +145,7 @@ def overlaid(runs: Sequence[tuple[str, int, Curves, float | None]]) -> tuple[Cha
     )
 
 
-def _capacity_mbps(curves: Curves, plan: Plan, direction: str) -> Points:
+def _capacity_mbps(curves: Curves, plan: LinkPlan | None, direction: str) -> Points:
     """Return the capacity of a satellite direction over time as steps: it follows the MODCOD."""
 
     def capacity(modcod_id: int | None) -> float | None:

@@ -16,7 +16,15 @@ from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of, start
+from satlab.service.api.conftest import (
+    HOST,
+    PASSWORD,
+    Clock,
+    FakeHelper,
+    client_of,
+    progress_of,
+    start,
+)
 from satlab.service.api.dependencies import Context
 from satlab.service.api.project_store import Project
 from satlab.service.api.queue import Instance
@@ -249,14 +257,8 @@ def test_t14_hostile_names_are_text(
     context.catalog.put_project(Project("<b>p</b>", HOSTILE, (), ()))
     number = launch(runner)
     run_id = start(context, number)
-    function = {
-        "label": HOSTILE,
-        "status": "Error",
-        "reason": HOSTILE,
-        "job": None,
-        "scenario": None,
-    }
-    top = {"start_unix_s": 1.0, "functions": [function]}
+    top = progress_of(number, "ping", {"status": "Error", "reason": HOSTILE})
+    top["functions"][0]["label"] = HOSTILE
     helper.end(run_id, 1, phase="ended", reason=HOSTILE, instance=top)
     context.queue.step()
     paths = ("/", "/scenarios/satlab/hostile", "/runs", f"/runs/{number}", f"/runs/{number}/live")

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from satlab.openbach.engine import JobStatus
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.conftest import PASSWORD, FakeHelper, client_of, start
+from satlab.service.api.conftest import PASSWORD, FakeHelper, client_of, progress_of, start
 from satlab.service.api.dependencies import Context
 from satlab.service.pages import run_logs
 from satlab.service.pages.test_pages import launch
@@ -29,18 +29,7 @@ def run_with_logs(
 ) -> Path:
     """Run an instance whose job 1 has a status; return its folder of logs."""
     run_id = start(context, number)
-    job = {
-        "id": 1,
-        "job": "satlab_ping",
-        "entity": "client",
-        "status": status,
-        "start_unix_s": 1.8e9,
-    }
-    job |= {"stop_unix_s": 1.8e9 + 3, "reason": ""}
-    function = {"label": "ping", "job": job, "scenario": None, "status": "Finished", "reason": ""}
-    top = {"id": number, "scenario": "ping", "status": "Finished Ok", "functions": [function]}
-    top |= {"start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 3}
-    helper.end(run_id, 0, instance=top)
+    helper.end(run_id, 0, instance=progress_of(number, "ping", {"status": status}))
     context.queue.step()
     context.settings.logs.mkdir(exist_ok=True)
     (context.settings.logs / f"{run_id}.log").write_text("run starts\ncalibrating\n")

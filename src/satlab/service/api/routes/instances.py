@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from satlab.service.api import access, export, instance_json, launch
 from satlab.service.api.access import Runner, Viewer
@@ -17,8 +17,14 @@ from satlab.service.root_helper.protocol import RunLink, faults_of
 
 router = APIRouter()
 
-Offset = Annotated[int, Query(ge=0, le=1 << 40)]
-Limit = Annotated[int | None, Query(ge=0, le=10_000)]
+
+class Paging(BaseModel):
+    """Which instances of a list are requested; `offset` has an effect only with `limit`, as in
+    OpenBACH.
+    """
+
+    offset: int = Field(0, ge=0, le=1 << 40)
+    limit: int | None = Field(None, ge=0, le=10_000)
 
 
 @router.post("/project/{project}/scenario/{name}/scenario_instance/")
@@ -50,12 +56,11 @@ def of_project(
     request: Request,
     user: Viewer,
     context: RequestContext,
-    offset: Offset = 0,
-    limit: Limit = None,
+    paging: Annotated[Paging, Query()],
 ) -> list[dict[str, Any]]:
     """List the instances of a project, the newest first."""
     access.project_of(context, user, project)
-    return _list(context, request, project, None, offset, limit)
+    return _list(context, request, project, None, paging)
 
 
 @router.get("/project/{project}/scenario/{name}/scenario_instance/")
@@ -65,28 +70,22 @@ def of_scenario(
     request: Request,
     user: Viewer,
     context: RequestContext,
-    offset: Offset = 0,
-    limit: Limit = None,
+    paging: Annotated[Paging, Query()],
 ) -> list[dict[str, Any]]:
     """List the instances of a scenario, the newest first."""
     access.project_of(context, user, project, "Scenario")
     if context.catalog.scenario(project, name) is None:
         raise not_found("Scenario", scenario_name=name, project_name=project)
-    return _list(context, request, project, name, offset, limit)
+    return _list(context, request, project, name, paging)
 
 
 def _list(
-    context: Context,
-    request: Request,
-    project: str,
-    name: str | None,
-    offset: int,
-    limit: int | None,
+    context: Context, request: Request, project: str, name: str | None, paging: Paging
 ) -> list[dict[str, Any]]:
-    """List instances; `offset` has an effect only with `limit`, as in OpenBACH."""
-    listed = context.queue.instances(
-        project, name, 0 if limit is None else offset, -1 if limit is None else limit
-    )
+    if paging.limit is None:
+        listed = context.queue.instances(project, name)
+    else:
+        listed = context.queue.instances(project, name, paging.offset, paging.limit)
     if "quiet" in request.query_params:
         return [instance_json.short(each) for each in listed]
     return [instance_json.full(context, each) for each in listed]
