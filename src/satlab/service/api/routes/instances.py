@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, ValidationError
 
 from satlab.service.api import access, export, instance_json, launch
-from satlab.service.api.access import Runner, Viewer
+from satlab.service.api.access import RunInstance, Runner, ViewedInstance, Viewer
 from satlab.service.api.api_answers import ApiError, ViewError, attachment, not_found
 from satlab.service.api.dependencies import Body, Context, RequestContext
 from satlab.service.api.queue import Instance
@@ -92,11 +92,12 @@ def _list(
 
 
 @router.get("/scenario_instance/{number}/")
-def one(number: int, request: Request, user: Viewer, context: RequestContext) -> dict[str, Any]:
+def one(
+    number: int, request: Request, instance: ViewedInstance, context: RequestContext
+) -> dict[str, Any]:
     """Return an instance; with `quiet` its short form, with `files_count` the numbers of its stored
     files.
     """
-    instance = access.scenario_instance(context, user, number)
     if "files_count" in request.query_params:
         return export.files_count(context, instance)
     if "quiet" in request.query_params:
@@ -105,37 +106,37 @@ def one(number: int, request: Request, user: Viewer, context: RequestContext) ->
 
 
 @router.post("/scenario_instance/{number}/")
-def stop(number: int, user: Runner, context: RequestContext) -> Response:
+def stop(instance: RunInstance, context: RequestContext) -> Response:
     """Stop an instance; the id of a sub-scenario stops the whole launch."""
-    context.queue.stop(access.scenario_instance(context, user, number).id)
+    context.queue.stop(instance.id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.delete("/scenario_instance/{number}/")
-def remove(number: int, user: Runner, context: RequestContext) -> Response:
+def remove(instance: RunInstance, context: RequestContext) -> Response:
     """Remove an instance that has ended.
 
     Its run folder stays until there are too many newer ones.
     """
-    if not context.queue.remove(access.scenario_instance(context, user, number).id):
+    if not context.queue.remove(instance.id):
         raise ApiError(HTTPStatus.CONFLICT, "Trying to remove a scenario_instance still running")
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get("/scenario_instance/{number}/csv/")
-def csv(number: int, user: Viewer, context: RequestContext) -> Response:
+def csv(number: int, instance: ViewedInstance, context: RequestContext) -> Response:
     """Return the statistics as CSV."""
-    instance = access.scenario_instance(context, user, number)
     _check_ended(instance)
     return _csv(context, instance, f"scenario{number}.csv")
 
 
 @router.get("/scenario_instance/{number}/archive/")
-def archive(number: int, request: Request, user: Viewer, context: RequestContext) -> Response:
+def archive(
+    number: int, request: Request, instance: ViewedInstance, context: RequestContext
+) -> Response:
     """Return the CSV with the stored files of the statistics that `JOB=STATISTIC` name; without
     any, only the CSV.
     """
-    instance = access.scenario_instance(context, user, number)
     requested = request.query_params.multi_items()
     _check_ended(instance)
     name = f"scenario{number}.tar.gz"

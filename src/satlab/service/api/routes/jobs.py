@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from satlab.common import paths, yaml_text
@@ -19,7 +19,7 @@ from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.document import is_name
 from satlab.service.api import uploads
 from satlab.service.api.access import NEEDS_ADMIN, NEEDS_VIEWER
-from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, date, not_found
+from satlab.service.api.api_answers import ApiError, accepted, completed, date, not_found
 from satlab.service.api.dependencies import Context, RequestContext, body_of, list_in, text_in
 
 router = APIRouter()
@@ -129,6 +129,7 @@ def every(
     context: RequestContext,
     address: str | None = None,
     string_to_search: str | None = None,
+    ratio: Annotated[int, Query(ge=0)] = 60,
 ) -> Any:
     """List all jobs, those with a name similar to a text, or those installed on an agent."""
     valid, disabled = context.inventory.all_jobs()
@@ -139,9 +140,6 @@ def every(
         names = [name for name in valid if context.inventory.is_installed(name, address)]
         return {"agent": address, "installed_jobs": [_installed(context, name) for name in names]}
     if string_to_search is not None:
-        percent = request.query_params.get("ratio", "60")
-        if not percent.isdecimal():
-            raise ViewError(HTTPStatus.BAD_REQUEST, "Wrong parameter: ratio")
         text = string_to_search[:100].lower()
         alike = {
             name: max(
@@ -149,7 +147,7 @@ def every(
             )
             for name in valid
         }
-        return [job_json(job) for name, job in valid.items() if alike[name] >= float(percent)]
+        return [job_json(job) for name, job in valid.items() if alike[name] >= ratio]
     return [*map(job_json, valid.values()), *(_disabled_json(*entry) for entry in disabled.items())]
 
 
