@@ -206,19 +206,19 @@ def test_t22_an_instance_of_another_version_is_shown_and_ends_alone(
     assert admin.post(f"/scenario_instance/{second}/", json={}).status_code == 204
 
 
-def test_t22_the_thread_of_the_queue_is_restarted(
+def test_t22_whatever_a_step_raises_the_queue_goes_on(
     context: Context, admin: TestClient, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "POLL_S", 0.01)
     failures = iter([SystemExit("no reason"), MemoryError()])
-    run_until = Queue.run_until
+    step = Queue.step
 
-    def fail_twice(queue: Queue, stop: threading.Event) -> None:
+    def fail_twice(queue: Queue) -> None:
         for error in failures:
             raise error
-        run_until(queue, stop)
+        step(queue)
 
-    monkeypatch.setattr(Queue, "run_until", fail_twice)
+    monkeypatch.setattr(Queue, "step", fail_twice)
     launch(admin)
     thread = QueueThread(context.queue, lambda: pytest.fail("the helper is there"))
     thread.start()

@@ -12,7 +12,6 @@ from types import FrameType
 
 import uvicorn
 
-from satlab.common import paths
 from satlab.service.api.database import Store
 from satlab.service.api.limits import (
     MAX_ARRIVALS,
@@ -21,7 +20,7 @@ from satlab.service.api.limits import (
     LimitedProtocol,
     Listener,
 )
-from satlab.service.api.settings import ApiPlan, Settings
+from satlab.service.api.settings import ApiPlan
 from satlab.service.app import create_app
 from satlab.service.pages.server_sent_events import Listeners
 from satlab.service.root_helper.protocol import HelperClient
@@ -41,18 +40,7 @@ class _Server(uvicorn.Server):
 
 def serve(plan: ApiPlan) -> None:
     """Serve until SIGTERM or SIGINT."""
-    secure = plan.certificate is not None
-    hosts, allowed = frozenset(plan.hosts), frozenset(plan.allowed)
-    settings = Settings(
-        plan.state,
-        hosts,
-        secure,
-        allowed,
-        plan.jobs,
-        other_runs=paths.ROOT / "runs",
-        metrics_token_sha256=plan.metrics_token_sha256,
-    )
-    app = create_app(Store(settings.database), HelperClient(plan.helper), settings)
+    app = create_app(Store(plan.settings.database), HelperClient(plan.helper), plan.settings)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -64,8 +52,8 @@ def serve(plan: ApiPlan) -> None:
         limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=MAX_HEADERS,
         timeout_graceful_shutdown=3,
-        ssl_certfile=f"/proc/self/fd/{plan.certificate}" if secure else None,
-        ssl_keyfile=f"/proc/self/fd/{plan.key}" if secure else None,
+        ssl_certfile=f"/proc/self/fd/{plan.certificate}" if plan.settings.secure else None,
+        ssl_keyfile=f"/proc/self/fd/{plan.key}" if plan.settings.secure else None,
     )
     _Server(config, app.state.listeners).run(sockets=[Listener(fileno=plan.listener)])
 

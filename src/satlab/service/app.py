@@ -22,10 +22,10 @@ from satlab import __version__
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError
 from satlab.service.api import initial_content, uploads
-from satlab.service.api.access import Viewer
+from satlab.service.api.access import NEEDS_VIEWER
 from satlab.service.api.api_answers import ApiError
 from satlab.service.api.database import Store
-from satlab.service.api.dependencies import Context, make_context
+from satlab.service.api.dependencies import Context
 from satlab.service.api.passwords import BusyError
 from satlab.service.api.queue import Helper, QueueThread
 from satlab.service.api.request_guard import PAGES, RequestGuard
@@ -72,7 +72,7 @@ def create_app(
         openapi_url=None,
         lifespan=_lifespan,
     )
-    context = make_context(settings, store, helper, topology.load(paths.LAB_FILE), clock)
+    context = Context(settings, store, helper, topology.load(paths.LAB_FILE), clock)
     app.state.context, app.state.runs_queue = context, runs_queue
     app.state.link_curves = LinkCurves()
     app.state.listeners = Listeners()
@@ -81,10 +81,9 @@ def create_app(
     uploads.sweep(settings.jobs)
     initial_content.fill(context)
 
-    @app.get("/openapi.json", include_in_schema=False)
-    def openapi(user: Viewer) -> dict[str, Any]:
+    @app.get("/openapi.json", include_in_schema=False, dependencies=NEEDS_VIEWER)
+    def openapi() -> dict[str, Any]:
         """Return the OpenAPI 3.1 document of the API, without its second prefix and the pages."""
-        del user
         document = app.openapi()
         others = (OPENBACH, PAGES)
         paths = {

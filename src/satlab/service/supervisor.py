@@ -148,21 +148,27 @@ def start_api(
     """Start the API process. Raises ConfigError for files of TLS or a token that cannot be used."""
     digest = token_digest(request.metrics_token)
     tls = tls_files(request)
-    secure = bool(tls)
-    plan = ApiPlan(
-        state=state,
-        hosts=place.hosts(request.public, secure=secure),
-        allowed=[name.lower() for name in request.allowed],
-        jobs=request.jobs.resolve() if request.jobs else None,
-        helper=helper,
-        listener=listener.fileno(),
-        certificate=tls[0] if secure else None,
-        key=tls[1] if secure else None,
+    settings = Settings(
+        state,
+        hosts=frozenset(place.hosts(request.public, secure=bool(tls))),
+        secure=bool(tls),
+        allowed=frozenset(name.lower() for name in request.allowed),
+        further_jobs=request.jobs.resolve() if request.jobs else None,
+        other_runs=paths.ROOT / "runs",
         metrics_token_sha256=digest,
     )
+    certificate, key = tls or (None, None)
+    plan = ApiPlan(
+        settings=settings,
+        helper=helper,
+        listener=listener.fileno(),
+        certificate=certificate,
+        key=key,
+    )
+    jobs = [settings.further_jobs] if settings.further_jobs else []
     process = subprocess.Popen(
         _argv(
-            [state, helper.parent, *([plan.jobs] if plan.jobs else [])],
+            [state, helper.parent, *jobs],
             "satlab.service.api_process",
             plan.model_dump_json(),
         ),

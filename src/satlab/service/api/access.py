@@ -10,7 +10,7 @@ from fastapi import Depends, Request, Response
 
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.api_answers import ApiError, not_found
-from satlab.service.api.dependencies import Context, context_of
+from satlab.service.api.dependencies import Context, RequestContext, context_of
 from satlab.service.api.project_store import Project
 from satlab.service.api.queue import Instance
 from satlab.service.api.request_guard import COOKIE
@@ -46,6 +46,11 @@ Anybody = Annotated[User | None, Depends(user_of)]
 Viewer = Annotated[User, Depends(Requires(Role.VIEWER))]
 Runner = Annotated[User, Depends(Requires(Role.RUNNER))]
 Admin = Annotated[User, Depends(Requires(Role.ADMIN))]
+
+NEEDS_VIEWER = [Depends(Requires(Role.VIEWER))]
+NEEDS_RUNNER = [Depends(Requires(Role.RUNNER))]
+NEEDS_ADMIN = [Depends(Requires(Role.ADMIN))]
+"""Of a route that does not use the account itself."""
 
 
 def forbidden(error: str, login: str) -> ApiError:
@@ -113,6 +118,19 @@ def scenario_instance(context: Context, user: User, number: int) -> Instance:
     if instance is None or instance.kind != "scenario":
         raise not_found("ScenarioInstance")
     return _visible(context, user, instance)
+
+
+def _for_viewer(number: int, user: Viewer, context: RequestContext) -> Instance:
+    return scenario_instance(context, user, number)
+
+
+def _for_runner(number: int, user: Runner, context: RequestContext) -> Instance:
+    return scenario_instance(context, user, number)
+
+
+ViewedInstance = Annotated[Instance, Depends(_for_viewer)]
+RunInstance = Annotated[Instance, Depends(_for_runner)]
+"""The instance of the path's number, for accounts that may view it, or stop and remove it."""
 
 
 def job_instance(context: Context, user: User, number: int) -> Instance:

@@ -49,6 +49,11 @@ def date(unix_s: float | None) -> str | None:
     )
 
 
+def attachment(name: str) -> dict[str, str]:
+    """Return the header of an answer that a browser stores as a file."""
+    return {"content-disposition": f'attachment; filename="{name}"'}
+
+
 def accepted() -> Response:
     """Return the answer to an operation that OpenBACH does in the background; this server has
     already done it.

@@ -26,6 +26,15 @@ from satlab.service.root_helper.protocol import (
 HOST = "localhost:8000"
 PASSWORD = "correct horse battery"  # noqa: S105 - of a server that lives for one test
 
+DOCUMENT: dict[str, Any] = {"name": "nothing", "openbach_functions": []}
+SCENARIO_REQUEST = ScenarioRequest(
+    scenario="nothing",
+    documents={"nothing": DOCUMENT},
+    entities={},
+    first_scenario_id=1,
+    first_job_id=1,
+)
+
 
 @dataclass
 class FakeHelper:
@@ -111,6 +120,27 @@ def app(settings: Settings, helper: FakeHelper, clock: Clock) -> Iterator[FastAP
 def context(app: FastAPI) -> Context:
     context: Context = app.state.context
     return context
+
+
+def start(context: Context, number: int) -> str:
+    """Start the instance that is next in the queue, `number`; return the id of its run."""
+    context.queue.step()
+    instance = context.queue.find(number)
+    assert instance is not None and instance.run_id is not None
+    return instance.run_id
+
+
+def progress_of(
+    number: int, scenario: str, job: dict[str, Any], function: int = 1, **changes: Any
+) -> dict[str, Any]:
+    """Return the progress of a scenario instance that has started one job."""
+    times = {"start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 2}
+    started = {"id": 1, "job": "satlab_ping", "entity": "client", "arguments": [], **times}
+    started |= {"status": "Not Running", "reason": "", **job}
+    starter = {"id": function, "label": "ping", "status": "Finished", "reason": ""}
+    starter |= {"launch_unix_s": 1.8e9, "job": started, "scenario": None}
+    top = {"id": number, "owner_id": number, "scenario": scenario, "arguments": {}, **times}
+    return {**top, "status": "Finished Ok", "reason": "", "functions": [starter], **changes}
 
 
 def client_of(app: FastAPI, login: str = "") -> TestClient:

@@ -2,7 +2,6 @@
 """The parts of the server as one FastAPI dependency; the JSON body of a request and its parameters."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -22,47 +21,28 @@ from satlab.service.api.settings import Settings
 from satlab.service.api.strict_json import loads
 
 
-@dataclass(frozen=True)
 class Context:
     """The parts of the server.
 
     `clock` returns s since the epoch; `started`: when the parts were made, by it.
     """
 
-    settings: Settings
-    store: Store
-    accounts: Accounts
-    catalog: Catalog
-    inventory: Inventory
-    queue: Queue
-    run_notes: RunNotes
-    logins: Logins
-    topology: Topology
-    clock: Callable[[], float]
-    counters: Counters
-    running_link: RunningLink
-    started: float
-
-
-def make_context(
-    settings: Settings, store: Store, helper: Helper, topology: Topology, clock: Callable[[], float]
-) -> Context:
-    accounts, counters = Accounts(store, clock, settings.session_s), Counters()
-    return Context(
-        settings=settings,
-        store=store,
-        accounts=accounts,
-        catalog=Catalog(store, clock),
-        inventory=Inventory(store, topology, settings.jobs, settings.further_jobs),
-        queue=Queue(store, helper, clock, settings.most_queued, counters),
-        run_notes=RunNotes(store),
-        logins=Logins(accounts, clock, counters),
-        topology=topology,
-        clock=clock,
-        counters=counters,
-        running_link=RunningLink(),
-        started=clock(),
-    )
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        helper: Helper,
+        topology: Topology,
+        clock: Callable[[], float],
+    ) -> None:
+        self.settings, self.store, self.topology, self.clock = settings, store, topology, clock
+        self.counters, self.running_link, self.started = Counters(), RunningLink(), clock()
+        self.accounts = Accounts(store, clock, settings.session_s)
+        self.logins = Logins(self.accounts, clock, self.counters)
+        self.catalog = Catalog(store, clock)
+        self.inventory = Inventory(store, topology, settings.jobs, settings.further_jobs)
+        self.queue = Queue(store, helper, clock, settings.most_queued, self.counters)
+        self.run_notes = RunNotes(store)
 
 
 def context_of(request: Request) -> Context:

@@ -173,13 +173,7 @@ def archive(
         for job, statistic in sorted(set(requested))
         for each in _stored(context, instance, job, statistic)
     ]
-    size, most = sum(path.stat().st_size for _, path in files), context.settings.archive_bytes
-    if size > most:
-        what = (
-            f"The stored files have {size} bytes, an archive has at most {most}: request fewer"
-            " statistics"
-        )
-        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
+    _check_size(context, [path for _, path in files], ": request fewer statistics")
     return _archive(_members(context, instance, files))
 
 
@@ -190,13 +184,17 @@ def folder_archive(context: Context, folder: Path) -> Iterator[bytes]:
     Raises ApiError: 413 if they have more than `Settings.archive_bytes` in all.
     """
     files = [path for path in sorted(folder.rglob("*")) if is_stored(path, folder)]
-    size, most = sum(path.stat().st_size for path in files), context.settings.archive_bytes
-    if size > most:
-        what = f"The files of the run have {size} bytes, an archive has at most {most}"
-        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
+    _check_size(context, files)
     return _archive(
         (f"{folder.name}/{path.relative_to(folder)}", path.open("rb")) for path in files
     )
+
+
+def _check_size(context: Context, files: Iterable[Path], advice: str = "") -> None:
+    size, most = sum(path.stat().st_size for path in files), context.settings.archive_bytes
+    if size > most:
+        what = f"The files have {size} bytes, an archive has at most {most}{advice}"
+        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
 
 
 def _archive(members: Iterable[tuple[str, IO[bytes]]]) -> Iterator[bytes]:

@@ -15,16 +15,13 @@ import gc
 import ipaddress
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, ClassVar
 
+from starlette.types import Message, Receive
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 
 SESSION = "has_session"
 """Key of the ASGI state: whether the request has shown a valid session."""

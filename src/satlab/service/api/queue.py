@@ -13,7 +13,6 @@ import json
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from sqlite3 import Row
@@ -264,35 +263,25 @@ class Queue:
         if running is None or self._update(running):
             self._start_next()
 
-    def run_until(self, stop: threading.Event) -> None:
-        """Step until `stop` is set. Raises HelperError."""
-        pause_s = POLL_S
-        while not stop.wait(pause_s):
-            pause_s = self.step_or_back_off(pause_s)
-
     def step_or_back_off(self, pause_s: float) -> float:
         """Step; return the pause before the next step, s: longer than `pause_s` after a failure.
 
-        Raises HelperError.
+        Launches are refused until a step succeeds. Raises HelperError if the helper is gone.
         """
         try:
             self.step()
-        except Exception as error:
+        except BaseException as error:
             if _is_helper_gone(error):
                 raise
-            self.fail(error)
+            failure = _describe(error)
+            if failure != self._failure:
+                _LOG.error("the queue cannot go on: %s", failure, exc_info=error)
+            self._failure = failure
             return min(2 * pause_s, MAX_PAUSE_S)
         if self._failure:
             _LOG.warning("the queue goes on")
         self._failure = ""
         return POLL_S
-
-    def fail(self, error: BaseException) -> None:
-        """Refuse launches until a step succeeds."""
-        failure = _describe(error)
-        if failure != self._failure:
-            _LOG.error("the queue cannot go on: %s", failure, exc_info=error)
-        self._failure = failure
 
     def _start_next(self) -> None:
         with self._store.transaction() as connection:
@@ -386,7 +375,7 @@ class Queue:
         return _instance(row)
 
 
-def _is_helper_gone(error: Exception) -> bool:
+def _is_helper_gone(error: BaseException) -> bool:
     return isinstance(error, HelperError) and not isinstance(error, RefusedError)
 
 
@@ -459,11 +448,6 @@ def _empty_request(row: Row) -> ScenarioRequest:
     )
 
 
-STABLE_S = 60.0
-"""Time after which the back-off starts again at `POLL_S`, s."""
-_LOG = logging.getLogger("satlab.service.api")
-
-
 class QueueThread:
     """Runs the queue; calls `on_helper_gone` when the root helper does not answer, since nothing
     can run without it.
@@ -472,7 +456,7 @@ class QueueThread:
     def __init__(self, queue: Queue, on_helper_gone: Callable[[], None]) -> None:
         self._queue, self._on_helper_gone = queue, on_helper_gone
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._supervise, name="queue", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="queue", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -481,21 +465,11 @@ class QueueThread:
         self._stop.set()
         self._thread.join()
 
-    def _supervise(self) -> None:
+    def _run(self) -> None:
         pause_s = POLL_S
-        while not self._stop.is_set():
-            started = time.monotonic()
-            try:
-                self._queue.run_until(self._stop)
-            except HelperError as error:
-                _LOG.error("%s", error)
-                self._on_helper_gone()
-                return
-            except BaseException as error:  # noqa: BLE001 - without this thread nothing runs, whatever ended it
-                self._queue.fail(error)
-                pause_s = (
-                    POLL_S
-                    if time.monotonic() - started > STABLE_S
-                    else min(2 * pause_s, MAX_PAUSE_S)
-                )
-                self._stop.wait(pause_s)
+        try:
+            while not self._stop.wait(pause_s):
+                pause_s = self._queue.step_or_back_off(pause_s)
+        except HelperError as error:
+            _LOG.error("%s", error)
+            self._on_helper_gone()

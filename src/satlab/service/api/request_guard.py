@@ -3,21 +3,18 @@
 headers of answers.
 """
 
-import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import cookie_parser
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from satlab.service.api.counters import Counters
-from satlab.service.api.limits import SESSION, LimitedBody, Message, Receive, RequestRefusedError
+from satlab.service.api.limits import SESSION, LimitedBody, RequestRefusedError
 from satlab.service.api.settings import Settings
-
-Scope = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "sessionid"
 PAGES = "/ui"
@@ -47,17 +44,13 @@ class RequestGuard:
 
     def __init__(
         self,
-        app: Application,
+        app: ASGIApp,
         settings: Settings,
         counters: Counters,
         is_session: Callable[[str, str], bool],
     ) -> None:
-        self._app, self._settings, self._counters, self._is_session = (
-            app,
-            settings,
-            counters,
-            is_session,
-        )
+        self._app, self._settings = app, settings
+        self._counters, self._is_session = counters, is_session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,39 +63,38 @@ class RequestGuard:
             if message["type"] == "http.response.start":
                 answered = True
                 self._counters.add("requests", f"{message['status'] // 100}xx")
-                present = {name.lower() for name, _ in message["headers"]}
-                extra = [
-                    (n.encode(), v.encode())
-                    for n, v in HEADERS.items()
-                    if n.encode() not in present
-                ]
-                message["headers"] = [*message["headers"], *extra]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
-            headers = _headers(scope)
-            token = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
-            client = scope.get("client")
-            known = bool(token) and await run_in_threadpool(
-                self._is_session, token, client[0] if client else ""
-            )
+            request = HTTPConnection(scope)
+            token = request.cookies.get(COOKIE, "")
+            address = request.client.host if request.client else ""
+            known = bool(token) and await run_in_threadpool(self._is_session, token, address)
             scope.setdefault("state", {})[SESSION] = known
-            most = self._check(scope, headers, known=known)
-            rate = None if known else self._settings.stranger_rate
-            limited = LimitedBody(
-                receive, most, self._settings.body_s if known else self._settings.stranger_s, rate
-            )
+            most = self._check(scope, request.headers, known=known)
+            if known:
+                limited = LimitedBody(receive, most, self._settings.body_s)
+            else:
+                seconds, rate = self._settings.stranger_s, self._settings.stranger_rate
+                limited = LimitedBody(receive, most, seconds, rate)
             await self._app(scope, limited, send_safely)
         except RequestRefusedError as refused:
             if not answered:
-                await _answer(send_safely, refused)
+                answer = JSONResponse({"error": str(refused)}, refused.status)
+                await answer(scope, receive, send_safely)
         except Exception:
             if not answered:  # Starlette answers with 500 outside of this
                 self._counters.add("requests", "5xx")
             raise
 
-    def _check(self, scope: Scope, headers: dict[str, str], *, known: bool) -> int:
+    def _check(self, scope: Scope, headers: Headers, *, known: bool) -> int:
         """Check the headers of a request; return the largest size of its body, bytes."""
+        for name in ("host", "origin", "content-type", "content-length"):
+            if len(headers.getlist(name)) > 1:  # programs differ in which they use
+                raise RequestRefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} is repeated")
         if headers.get("host", "").lower() not in self._settings.hosts | self._settings.allowed:
             raise RequestRefusedError(
                 HTTPStatus.MISDIRECTED_REQUEST,
@@ -127,7 +119,7 @@ class RequestGuard:
             )
         return most
 
-    def _check_origin(self, headers: dict[str, str], *, is_json: bool) -> None:
+    def _check_origin(self, headers: Headers, *, is_json: bool) -> None:
         """Refuse requests of other sites.
 
         Content types of forms need the header Origin, which browsers set.
@@ -147,24 +139,3 @@ class RequestGuard:
                 "Only this server's own pages may send this request (the header Origin is missing,"
                 " or of another site)",
             )
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """Return the headers.
-
-    Repeated ones that matter are refused, since programs differ in which they use.
-    """
-    headers: dict[str, str] = {}
-    for raw, value in scope["headers"]:
-        name = raw.decode("latin-1").lower()
-        if name in headers and name in ("host", "origin", "content-type", "content-length"):
-            raise RequestRefusedError(HTTPStatus.BAD_REQUEST, f"The header {name} is repeated")
-        headers[name] = value.decode("latin-1")
-    return headers
-
-
-async def _answer(send: Send, refused: RequestRefusedError) -> None:
-    body = json.dumps({"error": str(refused)}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": int(refused.status), "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -67,20 +67,15 @@ class Settings:
 
 
 class ApiPlan(BaseModel):
-    """Parameters of the API process.
+    """What the supervisor passes to the API process.
 
-    `listener`, `certificate`, `key`: file descriptors; with the last two it uses TLS.
-
-    `helper`: socket of the root helper.
+    `helper`: socket of the root helper; `listener`, `certificate`, `key`: file descriptors; with
+    the last two it uses TLS.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    state: Path
-    hosts: list[str]
-    allowed: list[str] = []
-    jobs: Path | None = None
+    settings: Settings
     helper: Path
     listener: int
     certificate: int | None = None
     key: int | None = None
-    metrics_token_sha256: str | None = None

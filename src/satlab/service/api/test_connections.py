@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.types import Message
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.server import ServerState
 
 from satlab.service.api import limits
-from satlab.service.api.limits import SESSION, LimitedBody, LimitedProtocol, Message
+from satlab.service.api.limits import SESSION, LimitedBody, LimitedProtocol
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):

@@ -6,6 +6,7 @@ import random
 import sqlite3
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from satlab.common.errors import HostError
 from satlab.service.api import queue
-from satlab.service.api.conftest import Clock, FakeHelper
+from satlab.service.api.conftest import SCENARIO_REQUEST, Clock, FakeHelper
 from satlab.service.api.database import Store
 from satlab.service.api.queue import (
     LOST,
@@ -25,16 +26,7 @@ from satlab.service.api.queue import (
     QueueFailedError,
     QueueFullError,
 )
-from satlab.service.root_helper.protocol import HelperError, RunStatus, ScenarioRequest
-
-DOCUMENT = {"name": "nothing", "openbach_functions": []}
-SCENARIO_REQUEST = ScenarioRequest(
-    scenario="nothing",
-    documents={"nothing": DOCUMENT},
-    entities={},
-    first_scenario_id=1,
-    first_job_id=1,
-)
+from satlab.service.root_helper.protocol import HelperError, RunStatus
 
 
 def launch(subs: int = 0, jobs: int = 1) -> LaunchRequest:
@@ -280,8 +272,7 @@ def test_a_running_run_is_reported_as_ended_after_a_kill(server: Server) -> None
     server.boot()
     (found,) = server.everything()
     assert (found.status, found.reason) == ("Finished Ko", LOST)
-    assert found.progress is not None
-    after = found.progress["instance"]
+    after: Any = found.tree
     assert after["status"] == "Stopped"
     assert [function["status"] for function in after["functions"]] == ["Finished", "Stopped"]
     assert after["functions"][0]["job"]["status"] == "Unknown"

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from satlab.service.api import initial_content
-from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
+from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper, progress_of
 from satlab.service.api.dependencies import Context
 
 PROJECT = {
@@ -322,35 +322,10 @@ def test_a_scenario_of_each_terminal_has_its_jobs_and_entities(
         "no number is given twice"
     )
     last = request.documents["fairness"]["openbach_functions"][5]
-    job = {
-        "id": found[0].first_job,
-        "job": "satlab_iperf3",
-        "entity": "client-3",
-        "arguments": [],
-        "reason": "",
-    }
-    job |= {"status": "Running", "start_unix_s": 1.8e9, "stop_unix_s": None}
-    function = {
-        "id": last["id"],
-        "label": "",
-        "status": "Running",
-        "reason": "",
-        "launch_unix_s": 1.8e9,
-        "job": job,
-    }
-    node = {
-        "id": first,
-        "owner_id": first,
-        "scenario": "fairness",
-        "arguments": {"duration": "5"},
-        "reason": "",
-    }
-    node |= {
-        "status": "Running",
-        "start_unix_s": 1.8e9,
-        "stop_unix_s": None,
-        "functions": [{**function, "scenario": None}],
-    }
+    running = {"status": "Running", "stop_unix_s": None}
+    job = {"id": found[0].first_job, "job": "satlab_iperf3", "entity": "client-3", **running}
+    arguments = {"duration": "5"}
+    node = progress_of(first, "fairness", job, last["id"], arguments=arguments, **running)
     helper.end(run_id, 0, instance=node)
     context.queue.step()
     (shown,) = runner.get(f"/scenario_instance/{first}/").json()["openbach_functions"]
@@ -358,18 +333,9 @@ def test_a_scenario_of_each_terminal_has_its_jobs_and_entities(
 
 
 def stat(job: int, **values: Any) -> dict[str, Any]:
-    meta = {
-        "time": 1_800_000_000_000 + job,
-        "is_file": False,
-        "job_name": "satlab_ping",
-        "agent_name": "client",
-    }
-    meta |= {
-        "job_instance_id": job,
-        "scenario_instance_id": 1,
-        "owner_scenario_instance_id": 1,
-        "flag": 1,
-    }
+    meta = {"time": 1_800_000_000_000 + job, "is_file": False, "agent_name": "client", "flag": 1}
+    meta |= {"job_name": "satlab_ping", "job_instance_id": job}
+    meta |= {"scenario_instance_id": 1, "owner_scenario_instance_id": 1}
     return {**values, "_metadata": meta}
 
 
@@ -382,36 +348,7 @@ def ended(runner: TestClient, context: Context, helper: FakeHelper) -> Path:
     }
     context.queue.step()
     (run_id,) = helper.runs
-    job = {
-        "id": 1,
-        "job": "satlab_ping",
-        "entity": "client",
-        "arguments": [],
-        "status": "Not Running",
-        "reason": "",
-    }
-    job |= {"start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 2}
-    function = {
-        "id": 1,
-        "label": "ping",
-        "status": "Finished",
-        "reason": "",
-        "launch_unix_s": 1.8e9,
-        "scenario": None,
-    }
-    node = {
-        "id": 1,
-        "owner_id": 1,
-        "scenario": "ping",
-        "arguments": {"count": "2"},
-        "status": "Finished Ok",
-    }
-    node |= {
-        "reason": "",
-        "start_unix_s": 1.8e9,
-        "stop_unix_s": 1.8e9 + 2,
-        "functions": [{**function, "job": job}],
-    }
+    node = progress_of(1, "ping", {}, arguments={"count": "2"})
     raw = context.settings.runs / run_id / "raw"
     (raw / "files" / "satlab_ping-1").mkdir(parents=True)
     helper.end(run_id, 0, instance=node)

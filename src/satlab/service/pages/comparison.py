@@ -72,9 +72,9 @@ class Delta:
     group: Group
     median: str
     samples: str
-    difference: str
-    interval: str
-    state: str
+    difference: str = ""
+    interval: str = ""
+    state: str = ""
     percentiles: str = ""
 
 
@@ -121,20 +121,13 @@ def _differing(tables: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     names = [
         name
         for name in dict.fromkeys(name for one in tables for name in one)
-        if _differ(tables, name)
+        if len({table.get(name) for table in tables}) > 1
     ]
-    names = [
-        name
-        for name in names
-        if not (name.endswith(" file") and name.removesuffix(" file") in names)
-    ]
+    files = {f"{name} file" for name in names}
+    names = [name for name in names if name not in files]
     if "scenario" in names:
         names = [name for name in names if all(name in one for one in tables)]
     return [{name: one[name] for name in names if name in one} for one in tables]
-
-
-def _differ(tables: Sequence[Mapping[str, str]], name: str) -> bool:
-    return len({table.get(name) for table in tables}) > 1
 
 
 def figures(runs: Sequence[Compared], found: Sequence[Group]) -> list[Figure]:
@@ -189,18 +182,16 @@ def _figure(
     tables: Sequence[Mapping[tuple[str, str], tuple[float, ...]]],
     found: Sequence[Group],
 ) -> Figure:
-    title, unit, factor = _METRICS[name[0]]
-    base = _scaled(tables[0].get(name, ()), factor)
-    lines = [
-        _delta(group, _scaled(table.get(name, ()), factor), base)
-        for group, table in zip(found, tables, strict=True)
-    ]
-    if name[0] in PAGE_METRICS:
+    metric, labels = name
+    title, unit, factor = _METRICS[metric]
+    samples = [tuple(value * factor for value in table.get(name, ())) for table in tables]
+    lines = [_delta(group, own, samples[0]) for group, own in zip(found, samples, strict=True)]
+    if metric in PAGE_METRICS:
         lines = [
-            replace(line, percentiles=_percentiles(table.get(name, ())))
-            for line, table in zip(lines, tables, strict=True)
+            replace(line, percentiles=_percentiles(own))
+            for line, own in zip(lines, samples, strict=True)
         ]
-    return Figure(f"{title}, {name[1]}" if name[1] else title, unit, tuple(lines))
+    return Figure(f"{title}, {labels}" if labels else title, unit, tuple(lines))
 
 
 def _percentiles(samples: Sequence[float]) -> str:
@@ -212,29 +203,23 @@ def _percentiles(samples: Sequence[float]) -> str:
     )
 
 
-def _scaled(samples: Sequence[float], factor: float) -> tuple[float, ...]:
-    return tuple(value * factor for value in samples)
-
-
 def _delta(group: Group, samples: tuple[float, ...], base: tuple[float, ...]) -> Delta:
     if not samples:
-        return Delta(group, "not measured", "0", "", "", "")
+        return Delta(group, "not measured", "0")
     middle, count = median(sorted(samples)), str(len(samples))
     if group.number == 1:
-        return Delta(group, _number(middle), count, "reference", "", "")
+        return Delta(group, _number(middle), count, "reference")
     if not base:
-        return Delta(group, _number(middle), count, "", "no reference", "")
+        return Delta(group, _number(middle), count, interval="no reference")
     reference = median(sorted(base))
     difference = _difference(middle, reference)
     if min(len(samples), len(base)) < MIN_RUNS:
-        return Delta(
-            group, _number(middle), count, difference, f"needs {MIN_RUNS} samples of each", ""
-        )
+        needed = f"needs {MIN_RUNS} samples of each"
+        return Delta(group, _number(middle), count, difference, needed)
     low, high = _interval(samples, base)
     state = "up" if low > 0 else "down" if high < 0 else ""
-    return Delta(
-        group, _number(middle), count, difference, f"{_signed(low)} to {_signed(high)}", state
-    )
+    interval = f"{_signed(low)} to {_signed(high)}"
+    return Delta(group, _number(middle), count, difference, interval, state)
 
 
 def differences(runs: Sequence[Compared], found: Sequence[Group]) -> Table | None:

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The link of a run on its page: the picture of its path, and curves of its hops."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from satlab.link.plan import LinkPlan
+from satlab.report import measurements
+from satlab.report.page import Table
 from satlab.service.api.queue import Instance
-from satlab.service.pages import live_queues, path_picture
+from satlab.service.pages import path_picture
 from satlab.service.pages.link_curves import SATELLITE, TERRESTRIAL, Curves, Points
 from satlab.service.pages.live_activity import NOTHING, Activity
-from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture, Plan
+from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture
 from satlab.service.pages.svg_charts import Chart, chart
-
-MAX_PLAN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -26,20 +28,16 @@ class LinkView:
     pictures: tuple[Picture, ...]
     charts: tuple[Chart, ...]
     calibration: tuple[Chart, ...]
-    queues: tuple[tuple[str, ...], ...] = ()
-    queue_columns: tuple[str, ...] = live_queues.COLUMNS
-    queue_text_columns: int = live_queues.TEXT_COLUMNS
-    activity: Activity = NOTHING
+    queues: Table | None
+    activity: Activity
 
 
-def plan_of(folder: Path) -> Plan:
-    """Return the link's plan of a run folder, {} if there is none."""
+def plan_of(folder: Path) -> LinkPlan | None:
+    """Return the link's plan of a run folder, None if it cannot be read."""
     try:
-        with (folder / "plan.json").open("rb") as file:
-            link = json.loads(file.read(MAX_PLAN_BYTES))["link"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return link if isinstance(link, dict) else {}
+        return LinkPlan.model_validate(measurements.plan(folder).get("link"))
+    except ValidationError:
+        return None
 
 
 def scenario_start_s(curves: Curves, instance: Instance) -> float | None:
@@ -52,7 +50,7 @@ def scenario_start_s(curves: Curves, instance: Instance) -> float | None:
 
 def link_view(
     curves: Curves,
-    plan: Plan,
+    plan: LinkPlan | None,
     start_s: float | None,
     *,
     ended: bool,
@@ -64,23 +62,17 @@ def link_view(
     Before it they count from the start of the lab, and are those of the calibration.
     """
     pictures = path_picture.pictures(Figures(curves, plan, start_s, ended, activity))
-    queues = () if ended else tuple(curves.queues.rows())
-    if start_s is None:
-        return LinkView(
-            pictures, _charts(curves, plan, hop, (0.0, None)), (), queues, activity=activity
-        )
-    calibration = _charts(curves, plan, hop, (0.0, start_s)) if start_s > 0 else ()
     return LinkView(
         pictures,
-        _charts(curves, plan, hop, (start_s, None)),
-        calibration,
-        queues,
-        activity=activity,
+        _charts(curves, plan, hop, (start_s or 0.0, None)),
+        _charts(curves, plan, hop, (0.0, start_s)) if start_s else (),
+        None if ended else curves.queues.table(),
+        activity,
     )
 
 
 def _charts(
-    curves: Curves, plan: Plan, hop: str, span: tuple[float, float | None]
+    curves: Curves, plan: LinkPlan | None, hop: str, span: tuple[float, float | None]
 ) -> tuple[Chart, ...]:
     def cut(points: Points) -> Points:
         start, end = span
@@ -153,7 +145,7 @@ def overlaid(runs: Sequence[tuple[str, int, Curves, float | None]]) -> tuple[Cha
     )
 
 
-def _capacity_mbps(curves: Curves, plan: Plan, direction: str) -> Points:
+def _capacity_mbps(curves: Curves, plan: LinkPlan | None, direction: str) -> Points:
     """Return the capacity of a satellite direction over time as steps: it follows the MODCOD."""
 
     def capacity(modcod_id: int | None) -> float | None:

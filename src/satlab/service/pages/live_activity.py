@@ -3,39 +3,28 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-Progress = Mapping[str, Any]
-"""schemas/run-progress.schema.json."""
+from pydantic import TypeAdapter
+
+from satlab.report.page import Table, all_but
+from satlab.run.lab_activity import Activity as Sample
+from satlab.service.root_helper.progress_file import Progress
 
 UNKNOWN = "\u2013"
 """Shown for a value that the source of a flow does not report."""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """A table: column heads, of which the first `text_columns` are of text, and its rows."""
-
-    columns: tuple[str, ...]
-    text_columns: int
-    rows: tuple[tuple[str, ...], ...] = ()
-
-
-_FLOWS = Listing(
-    (
-        "Sender",
-        "Source",
-        "From",
-        "To",
-        "Algorithm",
-        "cwnd (kB)",
-        "RTT (ms)",
-        "In flight (kB)",
-        "Acknowledged (MB)",
-    ),
-    5,
+FLOW_COLUMNS = (
+    "Sender",
+    "Source",
+    "From",
+    "To",
+    "Algorithm",
+    "cwnd (kB)",
+    "RTT (ms)",
+    "In flight (kB)",
+    "Acknowledged (MB)",
 )
-_PROGRAMS = Listing(("Node", "Program", "Processes", "CPU (%)"), 2)
+PROGRAM_COLUMNS = ("Node", "Program", "Processes", "CPU (%)")
+_SAMPLE = TypeAdapter(Sample)
 
 
 @dataclass(frozen=True)
@@ -46,8 +35,8 @@ class Activity:
     """
 
     nodes: Mapping[str, float]
-    flows: Listing = _FLOWS
-    programs: Listing = _PROGRAMS
+    flows: Table
+    programs: Table
     windows: tuple[str, ...] = ()
 
     def cpu(self, name: str) -> str:
@@ -59,37 +48,37 @@ class Activity:
         return f"CPU {sum(found):.0f} %" if found else ""
 
 
-NOTHING = Activity({})
+NOTHING = Activity({}, Table(FLOW_COLUMNS), Table(PROGRAM_COLUMNS))
 
 
 def of(progress: Progress | None, *, ended: bool) -> Activity:
     """Return what the last sample in a run's progress has; nothing after the end."""
-    sample = (progress or {}).get("activity")
-    if ended or not isinstance(sample, dict):
+    if ended or not progress or not progress.get("activity"):
         return NOTHING
-    flows = tuple(
+    sample = _SAMPLE.validate_python(progress["activity"])
+    flows = [
         (
-            flow["node"],
-            flow["source"],
-            flow["local"] or UNKNOWN,
-            flow["peer"] or UNKNOWN,
-            flow["algorithm"] or UNKNOWN,
-            f"{flow['cwnd_bytes'] / 1000:,.0f}",
-            f"{flow['rtt_ms']:,.0f}",
-            _amount(flow["in_flight_bytes"], 1e3, 0),
-            _amount(flow["acked_bytes"], 1e6, 1),
+            flow.node,
+            flow.source,
+            flow.local or UNKNOWN,
+            flow.peer or UNKNOWN,
+            flow.algorithm or UNKNOWN,
+            f"{flow.cwnd_bytes / 1000:,.0f}",
+            f"{flow.rtt_ms:,.0f}",
+            _amount(flow.in_flight_bytes, 1e3, 0),
+            _amount(flow.acked_bytes, 1e6, 1),
         )
         for flow in sample["flows"]
-    )
-    programs = tuple(
-        (load["node"], load["program"], str(load["processes"]), f"{load['cpu_percent']:.1f}")
+    ]
+    programs = [
+        (load.node, load.program, str(load.processes), f"{load.cpu_percent:.1f}")
         for load in sample["programs"]
-    )
+    ]
     return Activity(
-        {each["node"]: float(each["cpu_percent"]) for each in sample["nodes"]},
-        Listing(_FLOWS.columns, _FLOWS.text_columns, flows),
-        Listing(_PROGRAMS.columns, _PROGRAMS.text_columns, programs),
-        tuple(f"{flow['node']}: cwnd {_size(flow['cwnd_bytes'])}" for flow in sample["flows"]),
+        {each["node"]: each["cpu_percent"] for each in sample["nodes"]},
+        Table(FLOW_COLUMNS, flows, numbers=all_but(FLOW_COLUMNS, 5), cards=True),
+        Table(PROGRAM_COLUMNS, programs, numbers=all_but(PROGRAM_COLUMNS, 2), cards=True),
+        tuple(f"{flow.node}: cwnd {size(flow.cwnd_bytes)}" for flow in sample["flows"]),
     )
 
 
@@ -97,8 +86,9 @@ def _amount(value: float | None, unit: float, digits: int) -> str:
     return UNKNOWN if value is None else f"{value / unit:,.{digits}f}"
 
 
-def _size(size: float) -> str:
-    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+def size(number: float) -> str:
+    """Write a number of bytes with its unit."""
+    return f"{number / 1e6:.2f} MB" if number >= 1e6 else f"{number / 1e3:.0f} kB"
 
 
 def _is_further(key: str, node: str) -> bool:

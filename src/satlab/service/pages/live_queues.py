@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from satlab.report.page import Table, all_but
+
 DIRECTIONS = ("forward", "return")
 MOST_LINES = 320
 """Lines that are kept: 64 terminals in both directions, and some with FIFOs."""
@@ -23,7 +25,6 @@ COLUMNS = (
     "Assigned",
     "Used",
 )
-TEXT_COLUMNS = 3
 
 
 class _Key(NamedTuple):
@@ -78,6 +79,11 @@ class Queues:
             )
             for key, line in ordered
         ]
+
+    def table(self) -> Table | None:
+        """Return the lines as a table; None without any."""
+        rows = self.rows()
+        return Table(COLUMNS, rows, numbers=all_but(COLUMNS, 3)) if rows else None
 
     def _each(self, sample: dict[str, Any]) -> Iterator[tuple[_Key, dict[str, Any]]]:
         for number, direction in enumerate(DIRECTIONS):

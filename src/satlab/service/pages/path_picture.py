@@ -7,15 +7,14 @@ Positions are in units of the SVG's view box. No I/O.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from satlab.link import modcods
-from satlab.service.pages.link_curves import Counts, Curves
-from satlab.service.pages.live_activity import NOTHING, Activity
+from satlab.link.plan import ForwardPlan, LinkPlan, ReturnPlan
+from satlab.service.pages.link_curves import SATELLITE, Counts, Curves
+from satlab.service.pages.live_activity import NOTHING, Activity, size
 
 Place = Literal["wide", "tall"]
-Plan = Mapping[str, Any]
-"""Link plan of a run (schemas/link-plan.schema.json); empty if it cannot be read."""
 
 NODES = ("client", "Proxy-ST", "ST", "SAT", "GW", "Proxy-GW", "server")
 PATH, FORWARD, RETURN, TERRESTRIAL = "", "forward", "return", "terrestrial"
@@ -86,11 +85,11 @@ class Picture:
 class Figures:
     """The figures in the picture.
 
-    `start_s`: start of the scenario, s since the first sample, None before it.
+    `plan`: None if it cannot be read. `start_s`: start of the scenario, s since the first sample, None before it.
     """
 
     curves: Curves
-    plan: Plan
+    plan: LinkPlan | None
     start_s: float | None
     ended: bool
     activity: Activity = NOTHING
@@ -127,18 +126,27 @@ def pictures(figures: Figures) -> tuple[Picture, Picture]:
     )
 
 
-def capacity_bps(plan: Plan, direction: str, modcod_id: int | None) -> float | None:
+def segment_of(plan: LinkPlan | None, direction: str) -> ForwardPlan | ReturnPlan | None:
+    """Return the plan of a direction of the satellite link; None of others, and without a plan."""
+    if plan is None or direction not in SATELLITE:
+        return None
+    return plan.forward if direction == FORWARD else plan.return_
+
+
+def capacity_bps(plan: LinkPlan | None, direction: str, modcod_id: int | None) -> float | None:
     """Return the rate of a direction of the satellite link with a MODCOD (None: the plan's), bit/s
     of frame payload.
 
     The capacity of a return link with another waveform than the plan's is not known.
     """
-    segment = plan.get(direction)
-    if not isinstance(segment, Mapping) or not isinstance(segment.get("rate_bps"), int | float):
+    segment = segment_of(plan, direction)
+    if segment is None:
         return None
-    if modcod_id is None or modcod_id == segment.get("modcod_id"):
-        return float(segment["rate_bps"])
-    return modcods.forward_rate_bps(segment, modcod_id) if direction == FORWARD else None
+    if modcod_id in (None, segment.modcod_id):
+        return segment.rate_bps
+    if modcod_id is None or direction != FORWARD:
+        return None
+    return modcods.forward_rate_bps(segment.model_dump(), modcod_id)
 
 
 def _picture(
@@ -169,11 +177,11 @@ def _texts(figures: Figures, hop: str) -> tuple[str, tuple[str, ...], float | No
     if hop == PATH:
         return "Path, client to server", tuple(_path_lines(figures))[:MOST_LINES], None
     if hop == TERRESTRIAL:
-        delay = figures.plan.get("terrestrial_one_way_delay_ms")
+        delay = figures.plan.terrestrial_one_way_delay_ms if figures.plan else None
         return f"Terrestrial{_delay(delay)}", tuple(_terrestrial_lines(figures)), None
-    segment = figures.plan.get(hop)
-    delay = segment.get("one_way_delay_ms") if isinstance(segment, Mapping) else None
-    title = ("Forward link" if hop == FORWARD else "Return link") + _delay(delay)
+    segment = segment_of(figures.plan, hop)
+    name = "Forward link" if hop == FORWARD else "Return link"
+    title = name + _delay(segment.one_way_delay_ms if segment else None)
     counts, seconds = figures.shown(hop)
     capacity = figures.capacity_bps(hop)
     share = min(1.0, counts.bytes * 8 / seconds / capacity) if capacity and seconds else None
@@ -190,9 +198,9 @@ def _satellite_lines(figures: Figures, hop: str) -> Iterator[str]:
     of = f" of {_mbits(capacity)}" if capacity else ""
     yield f"{mean}{_mbits(counts.bytes * 8 / seconds if seconds else 0.0)}{of} Mbit/s"
     wait = f", {figures.queue_ms(hop):.0f} ms" if capacity else ""
-    yield f"{longest} {_size(counts.queue)}{wait}"
+    yield f"{longest} {size(counts.queue)}{wait}"
     yield _missing(figures.since_start(hop)[0])
-    yield _quality(figures.plan, hop, counts)
+    yield _quality(segment_of(figures.plan, hop), hop, counts)
 
 
 def _terrestrial_lines(figures: Figures) -> Iterator[str]:
@@ -205,10 +213,9 @@ def _terrestrial_lines(figures: Figures) -> Iterator[str]:
 
 
 def _path_lines(figures: Figures) -> Iterator[str]:
-    rtt = figures.plan.get("rtt_ms")
-    idle = rtt.get("mean") if isinstance(rtt, Mapping) else None
     queues = sum(figures.queue_ms(direction) for direction in (FORWARD, RETURN))
-    if isinstance(idle, int | float):
+    if figures.plan:
+        idle = figures.plan.rtt_ms.mean
         yield f"round trip {'up to' if figures.ended else 'about'} {idle + queues:.0f} ms"
         yield f"{idle:.0f} ms without queues"
     else:
@@ -218,23 +225,22 @@ def _path_lines(figures: Figures) -> Iterator[str]:
     yield from figures.activity.windows[:MOST_WINDOWS]
 
 
-def _quality(plan: Plan, hop: str, counts: Counts) -> str:
+def _quality(segment: ForwardPlan | ReturnPlan | None, hop: str, counts: Counts) -> str:
     """Return MODCOD or waveform and Es/N0 in words."""
-    segment = plan.get(hop)
-    planned = segment if isinstance(segment, Mapping) else {}
-    number = counts.modcod_id if counts.modcod_id is not None else planned.get("modcod_id")
-    if number == planned.get("modcod_id") and planned.get("modcod"):
-        name = str(planned["modcod"])
-    elif isinstance(number, int):
+    number, level = counts.modcod_id, counts.es_n0_db
+    if segment and level is None:
+        level = segment.es_n0_db
+    if segment and number in (None, segment.modcod_id):
+        name = segment.modcod
+    elif number is not None:
         name = modcods.name(number) if hop == FORWARD else f"waveform {number}"
     else:
         return "MODCOD not known"
-    level = counts.es_n0_db if counts.es_n0_db is not None else planned.get("es_n0_db")
-    return f"{name}, Es/N0 {level:.1f} dB" if isinstance(level, int | float) else name
+    return name if level is None else f"{name}, Es/N0 {level:.1f} dB"
 
 
-def _delay(delay_ms: object) -> str:
-    return f", {delay_ms:g} ms delay" if isinstance(delay_ms, int | float) else ""
+def _delay(delay_ms: float | None) -> str:
+    return "" if delay_ms is None else f", {delay_ms:g} ms delay"
 
 
 def _missing(counts: Counts) -> str:
@@ -244,7 +250,3 @@ def _missing(counts: Counts) -> str:
 def _mbits(rate_bps: float) -> str:
     value = rate_bps / 1e6
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from satlab.report.html import environment
 from satlab.service.api.access import user_of
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.api_answers import ApiError
+from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.request_guard import PAGES
 
 FOLDER = Path(__file__).parent
@@ -106,6 +106,20 @@ def report(text: str) -> Response:
     own = html.unescape(match[1]) if match else "default-src 'none'"
     policy = f"sandbox allow-scripts allow-downloads; frame-ancestors 'none'; {own}"
     return HTMLResponse(text, headers={"content-security-policy": policy})
+
+
+def stored_report(folder: Path | None) -> Response:
+    """Return the report of a run folder. Raises ApiError: 404."""
+    path = report_file(folder)
+    if path is None:
+        raise not_found("report")
+    return report(path.read_text(encoding="utf-8"))
+
+
+def report_file(folder: Path | None) -> Path | None:
+    """Return the file of a run's report; None if there is none."""
+    path = folder / "report" / "index.html" if folder else None
+    return path if path is not None and path.is_file() else None
 
 
 def see(path: str) -> RedirectResponse:

@@ -3,7 +3,6 @@
 key figures.
 """
 
-import json
 import re
 import time
 from collections import OrderedDict
@@ -27,7 +26,6 @@ from satlab.service.pages import run_pages
 
 MOST_OTHERS = 500
 """Run folders of the command line that are listed, the newest."""
-MAX_MANIFEST = 4 << 20
 FIGURES_S = 0.4
 """Time that a page spends on key figures which no page has shown yet, s; the others come with the
 next page.
@@ -198,11 +196,8 @@ def _of_manifest(folder: Path, written_ns: int) -> Listed:
 
 def _options(folder: Path) -> dict[str, str]:
     """Return the link's options of a plan, without the profile; an option without a value is `yes`."""
-    try:
-        with (folder / "plan.json").open("rb") as file:
-            words = [str(word) for word in json.loads(file.read(MAX_MANIFEST))["options"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    options = read.plan(folder).get("options")
+    words = [str(word) for word in options] if isinstance(options, list) else []
     found: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], "--"], strict=True):
         if word.startswith("--"):

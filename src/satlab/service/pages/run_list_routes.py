@@ -20,7 +20,7 @@ from satlab.run import sandboxed_reader
 from satlab.service.api import access, export
 from satlab.service.api.access import Runner
 from satlab.service.api.account_store import User
-from satlab.service.api.api_answers import ApiError, not_found
+from satlab.service.api.api_answers import ApiError, attachment, not_found
 from satlab.service.api.dependencies import Context, RequestContext
 from satlab.service.pages import comparison, link_view, rendering, run_list, run_logs, run_pages
 from satlab.service.pages.link_curves import Curves
@@ -118,10 +118,14 @@ def other(request: Request, run_id: str, user: Viewer, context: RequestContext) 
     """Show the results of a run of the command line."""
     run = _other(context, user, run_id)
     view = run_pages.results([run.folder], run.scenario) if run.folder else None
-    has_report = run.folder is not None and (run.folder / "report" / "index.html").is_file()
-    logs = run_logs.logs(run_logs.files(context, run.folder, None))
-    values: dict[str, object] = {"view": view, "has_report": has_report, "logs": logs}
-    return render(request, "folder.html", run=run, **values)
+    return render(
+        request,
+        "folder.html",
+        run=run,
+        view=view,
+        has_report=rendering.report_file(run.folder) is not None,
+        logs=run_logs.logs(run_logs.files(context, run.folder, None)),
+    )
 
 
 @router.get("/folders/{run_id}/logs/{name}")
@@ -135,11 +139,7 @@ def other_log(run_id: str, name: str, user: Viewer, context: RequestContext) -> 
 @router.get("/folders/{run_id}/report")
 def other_report(run_id: str, user: Viewer, context: RequestContext) -> Response:
     """Return the report of a run of the command line."""
-    folder = _other(context, user, run_id).folder
-    path = folder / "report" / "index.html" if folder else None
-    if path is None or not path.is_file():
-        raise not_found("report")
-    return rendering.report(path.read_text(encoding="utf-8"))
+    return rendering.stored_report(_other(context, user, run_id).folder)
 
 
 def _other(context: Context, user: User, run_id: str) -> Listed:
@@ -174,7 +174,7 @@ def records(kind: Format, user: Viewer, context: RequestContext, run: Keys = Non
             HTTPStatus.CONFLICT, "The records of at least one of these runs cannot be read"
         ) from error
     name = f"records-{'-'.join(run or [])}"[:100]
-    return Response(content, media_type=_MEDIA[kind], headers=_attachment(f"{name}.{kind}"))
+    return Response(content, media_type=_MEDIA[kind], headers=attachment(f"{name}.{kind}"))
 
 
 @router.get("/export/archive")
@@ -183,12 +183,8 @@ def archive(user: Viewer, context: RequestContext, run: Keys = None) -> Response
     ((_, folder),) = _chosen(context, user, (run or [])[:1], least=1)
     packed = export.folder_archive(context, folder.resolve())
     return StreamingResponse(
-        packed, media_type="application/gzip", headers=_attachment(f"{folder.name}.tar.gz")
+        packed, media_type="application/gzip", headers=attachment(f"{folder.name}.tar.gz")
     )
-
-
-def _attachment(name: str) -> dict[str, str]:
-    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 # --- comparison -----------------------------------------------------------------------------------

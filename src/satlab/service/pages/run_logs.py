@@ -113,5 +113,4 @@ def attachment(found: Mapping[str, Path], name: str) -> Response:
     """Return a whole log, which a browser stores and does not show. Raises ApiError: 404."""
     if name not in found:
         raise not_found("log")
-    headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return FileResponse(found[name], media_type="text/plain; charset=utf-8", headers=headers)
+    return FileResponse(found[name], media_type="text/plain; charset=utf-8", filename=name)

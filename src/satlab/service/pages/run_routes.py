@@ -5,12 +5,12 @@ from http import HTTPStatus
 from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from satlab.common.errors import ConfigError
 from satlab.service.api import access
-from satlab.service.api.access import Runner
-from satlab.service.api.api_answers import ApiError, not_found
+from satlab.service.api.access import RunInstance
+from satlab.service.api.api_answers import ApiError
 from satlab.service.api.dependencies import Context, RequestContext
 from satlab.service.api.queue import Instance
 from satlab.service.api.request_guard import PAGES
@@ -19,6 +19,7 @@ from satlab.service.pages import (
     link_view,
     live_activity,
     rendering,
+    run_list,
     run_logs,
     run_pages,
     time_left,
@@ -31,28 +32,29 @@ Hop = Annotated[Literal["", "forward", "return", "terrestrial"], Query()]
 """The hop of the path whose curves are shown (path_picture.HOPS)."""
 
 
+def _viewed(number: int, user: Viewer, context: RequestContext) -> Instance:
+    return access.scenario_instance(context, user, number)
+
+
+Viewed = Annotated[Instance, Depends(_viewed)]
+"""The instance of the path's number; without a session the log-in is shown."""
+
+
 @router.get("/runs/{number}")
-def run(
-    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
-) -> Response:
+def run(request: Request, instance: Viewed, context: RequestContext, hop: Hop = "") -> Response:
     """Show the progress or the results of one instance."""
-    instance = access.scenario_instance(context, user, number)
     folder = run_pages.folder_of(context, instance)
     view = run_pages.results([folder], instance.scenario) if folder and instance.ended else None
-    has_report = folder is not None and (folder / "report" / "index.html").is_file()
-    link = instance.request.link
-    shown = {"profile": link.profile, **link.model_dump(exclude_defaults=True)}
-    values: dict[str, object] = {"view": view, "has_report": has_report, "link": shown}
-    values |= {"relaunch": _relaunch(context, instance)}
-    values |= {
-        "note": context.run_notes.of(instance.id),
-        "has_files": folder is not None and instance.ended,
-    }
-    values |= {"logs": run_logs.logs(run_logs.files(context, folder, instance.run_id), instance)}
     return render(
         request,
         "run.html",
-        **values,
+        view=view,
+        has_report=rendering.report_file(folder) is not None,
+        has_files=folder is not None and instance.ended,
+        link={"profile": instance.request.link.profile, **run_list.changed(instance)},
+        relaunch=_relaunch(context, instance),
+        note=context.run_notes.of(instance.id),
+        logs=run_logs.logs(run_logs.files(context, folder, instance.run_id), instance),
         **_live(request, context, instance, hop),
     )
 
@@ -63,8 +65,10 @@ def _relaunch(context: Context, instance: Instance) -> str:
         "constants", {}
     )
     constants = instance.request.documents[instance.scenario].get("constants", {})
-    link = instance.request.link.model_dump(exclude_defaults=True)
-    given = {f"link.{name}": launch_form.form_text(value) for name, value in link.items()}
+    given = {
+        f"link.{name}": launch_form.form_text(value)
+        for name, value in run_list.changed(instance).items()
+    }
     given |= {f"argument.{name}": value for name, value in instance.request.arguments.items()}
     given |= {
         f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)
@@ -76,20 +80,14 @@ def _relaunch(context: Context, instance: Instance) -> str:
 
 
 @router.get("/runs/{number}/live")
-def live(
-    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
-) -> Response:
+def live(request: Request, instance: Viewed, context: RequestContext, hop: Hop = "") -> Response:
     """Return the part of an instance's page that changes while it runs."""
-    instance = access.scenario_instance(context, user, number)
     return render(request, "live.html", **_live(request, context, instance, hop))
 
 
-@router.get("/runs/{number}/events")
-def events(
-    request: Request, number: int, user: Viewer, context: RequestContext, hop: Hop = ""
-) -> Response:
+@router.get("/runs/{number}/events", dependencies=[Depends(_viewed)])
+def events(request: Request, number: int, context: RequestContext, hop: Hop = "") -> Response:
     """Send that part as server-sent events while the instance runs and the account may see it."""
-    access.scenario_instance(context, user, number)
 
     def current() -> tuple[str, bool] | None:
         try:
@@ -129,35 +127,28 @@ def _live(request: Request, context: Context, instance: Instance, hop: str) -> d
 
 
 @router.get("/runs/{number}/logs/{name}")
-def log(number: int, name: str, user: Viewer, context: RequestContext) -> Response:
+def log(name: str, instance: Viewed, context: RequestContext) -> Response:
     """Return a log of an instance as a file."""
-    instance = access.scenario_instance(context, user, number)
-    return run_logs.attachment(
-        run_logs.files(context, run_pages.folder_of(context, instance), instance.run_id), name
-    )
+    folder = run_pages.folder_of(context, instance)
+    return run_logs.attachment(run_logs.files(context, folder, instance.run_id), name)
 
 
 @router.post("/runs/{number}/stop")
-def stop(number: int, user: Runner, context: RequestContext) -> Response:
+def stop(number: int, instance: RunInstance, context: RequestContext) -> Response:
     """Stop an instance."""
-    context.queue.stop(access.scenario_instance(context, user, number).id)
+    context.queue.stop(instance.id)
     return see(f"/runs/{number}")
 
 
 @router.get("/runs/{number}/report")
-def one_report(number: int, user: Viewer, context: RequestContext) -> Response:
+def one_report(instance: Viewed, context: RequestContext) -> Response:
     """Return the report of an instance."""
-    folder = run_pages.folder_of(context, access.scenario_instance(context, user, number))
-    path = folder / "report" / "index.html" if folder else None
-    if path is None or not path.is_file():
-        raise not_found("report")
-    return rendering.report(path.read_text(encoding="utf-8"))
+    return rendering.stored_report(run_pages.folder_of(context, instance))
 
 
 @router.post("/runs/{number}/note")
-def set_note(number: int, user: Runner, context: RequestContext, filled: Filled) -> Response:
+def set_note(instance: RunInstance, context: RequestContext, filled: Filled) -> Response:
     """Set the note of an instance."""
-    instance = access.scenario_instance(context, user, number)
     try:
         context.run_notes.set_note(instance.id, filled.get("note", ""))
     except ConfigError as error:
@@ -166,20 +157,19 @@ def set_note(number: int, user: Runner, context: RequestContext, filled: Filled)
 
 
 @router.get("/runs/{number}/remove")
-def ask_to_remove(request: Request, number: int, user: Runner, context: RequestContext) -> Response:
+def ask_to_remove(request: Request, instance: RunInstance, context: RequestContext) -> Response:
     """Ask whether an instance is to be removed."""
-    instance = access.scenario_instance(context, user, number)
     if not instance.ended:
         raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
     return render(request, "remove.html", instance=instance, note=context.run_notes.of(instance.id))
 
 
 @router.post("/runs/{number}/remove")
-def remove(number: int, user: Runner, context: RequestContext) -> Response:
+def remove(instance: RunInstance, context: RequestContext) -> Response:
     """Remove an instance that has ended, with its note.
 
     Its folder goes when there are too many newer ones.
     """
-    if not context.queue.remove(access.scenario_instance(context, user, number).id):
+    if not context.queue.remove(instance.id):
         raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")
     return see("/runs")

@@ -3,7 +3,7 @@
 
 from http import HTTPStatus
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import FileResponse
 
 from satlab.common.errors import ConfigError
@@ -66,10 +66,9 @@ def logout(request: Request) -> Response:
     return response
 
 
-@router.get("/account")
-def account(request: Request, user: Viewer, done: str = "") -> Response:
+@router.get("/account", dependencies=[Depends(rendering.viewer)])
+def account(request: Request, done: str = "") -> Response:
     """Show the form that sets a new password."""
-    del user
     return render(request, "account.html", fault="", done=bool(done))
 
 

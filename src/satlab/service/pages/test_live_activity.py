@@ -39,10 +39,11 @@ SAMPLE: dict[str, Any] = {
         },
     ],
 }
+PROGRESS: Any = {"activity": SAMPLE}
 
 
 def test_p318_flows_and_programs_have_a_line_each() -> None:
-    found = live_activity.of({"activity": SAMPLE}, ended=False)
+    found = live_activity.of(PROGRESS, ended=False)
     assert found.flows.rows[0] == (
         "server",
         "kernel",
@@ -54,13 +55,13 @@ def test_p318_flows_and_programs_have_a_line_each() -> None:
         "1,080",
         "2.5",
     )
-    assert found.programs.rows == (("client", "chromium", "9", "70.0"),)
+    assert found.programs.rows == [("client", "chromium", "9", "70.0")]
     for table in (found.flows, found.programs):
-        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert all(len(row) == len(table.head) for row in table.rows)
 
 
 def test_p348_what_a_source_does_not_say_is_shown_as_unknown() -> None:
-    found = live_activity.of({"activity": SAMPLE}, ended=False)
+    found = live_activity.of(PROGRESS, ended=False)
     assert found.flows.rows[1] == (
         "proxy-gw",
         "satpep",
@@ -76,7 +77,7 @@ def test_p348_what_a_source_does_not_say_is_shown_as_unknown() -> None:
 
 
 def test_a_node_of_the_picture_has_the_cpu_time_of_its_programs_and_of_all_terminals() -> None:
-    found = live_activity.of({"activity": SAMPLE}, ended=False)
+    found = live_activity.of(PROGRESS, ended=False)
     assert (found.cpu("client"), found.cpu("Proxy-ST"), found.cpu("ST")) == (
         "CPU 90 %",
         "CPU 0 %",
@@ -85,6 +86,7 @@ def test_a_node_of_the_picture_has_the_cpu_time_of_its_programs_and_of_all_termi
 
 
 def test_before_a_sample_and_after_the_end_there_is_nothing() -> None:
-    assert live_activity.of({"activity": SAMPLE}, ended=True) is NOTHING
-    for progress in (None, {}, {"activity": None}):
+    assert live_activity.of(PROGRESS, ended=True) is NOTHING
+    nothing: list[Any] = [None, {}, {"activity": None}]
+    for progress in nothing:
         assert live_activity.of(progress, ended=False) is NOTHING

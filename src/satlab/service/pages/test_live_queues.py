@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from satlab.service.api.conftest import FakeHelper
+from satlab.service.api.conftest import FakeHelper, start
 from satlab.service.api.dependencies import Context
 from satlab.service.pages.link_curves import LINK, Curves
 from satlab.service.pages.live_queues import COLUMNS, MOST_LINES, Queues
@@ -80,11 +80,8 @@ def test_p302_the_page_of_a_run_has_the_table_while_it_runs(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:
     number = launch(runner)
-    context.queue.step()
-    instance = context.queue.find(number)
-    assert instance is not None
-    assert instance.run_id is not None
-    path = context.settings.runs / instance.run_id / LINK
+    run_id = start(context, number)
+    path = context.settings.runs / run_id / LINK
     path.parent.mkdir(parents=True)
     fifos = [
         {"fifo": name, "queue_bytes": 145_000, "queue_p95_ms": 1234.5, "dropped_packets": 3}
@@ -108,6 +105,6 @@ def test_p302_the_page_of_a_run_has_the_table_while_it_runs(
     assert "1,234.5" in page
     assert "&lt;b&gt;x" in page
     assert "<b>x" not in page
-    helper.end(instance.run_id, 0)
+    helper.end(run_id, 0)
     context.queue.step()
     assert "<td>forward</td>" not in runner.get(f"/ui/runs/{number}").text

@@ -16,7 +16,15 @@ from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.conftest import HOST, PASSWORD, Clock, FakeHelper, client_of
+from satlab.service.api.conftest import (
+    HOST,
+    PASSWORD,
+    Clock,
+    FakeHelper,
+    client_of,
+    progress_of,
+    start,
+)
 from satlab.service.api.dependencies import Context
 from satlab.service.api.project_store import Project
 from satlab.service.api.queue import Instance
@@ -51,13 +59,10 @@ def ended(
     folder: Path | None = None,
 ) -> None:
     """Carry an instance to its end; its run folder is a copy of `folder`."""
-    context.queue.step()
-    instance = context.queue.find(number)
-    assert instance is not None
-    assert instance.run_id is not None
+    run_id = start(context, number)
     if folder is not None:
-        shutil.copytree(folder, context.settings.runs / instance.run_id)
-    helper.end(instance.run_id, exit_status)
+        shutil.copytree(folder, context.settings.runs / run_id)
+    helper.end(run_id, exit_status)
     context.queue.step()
 
 
@@ -251,19 +256,10 @@ def test_t14_hostile_names_are_text(
     context.catalog.add_version("satlab", "hostile", document)
     context.catalog.put_project(Project("<b>p</b>", HOSTILE, (), ()))
     number = launch(runner)
-    context.queue.step()
-    instance = context.queue.find(number)
-    assert instance is not None
-    assert instance.run_id is not None
-    function = {
-        "label": HOSTILE,
-        "status": "Error",
-        "reason": HOSTILE,
-        "job": None,
-        "scenario": None,
-    }
-    top = {"start_unix_s": 1.0, "functions": [function]}
-    helper.end(instance.run_id, 1, phase="ended", reason=HOSTILE, instance=top)
+    run_id = start(context, number)
+    top = progress_of(number, "ping", {"status": "Error", "reason": HOSTILE})
+    top["functions"][0]["label"] = HOSTILE
+    helper.end(run_id, 1, phase="ended", reason=HOSTILE, instance=top)
     context.queue.step()
     paths = ("/", "/scenarios/satlab/hostile", "/runs", f"/runs/{number}", f"/runs/{number}/live")
     for path in (
@@ -304,17 +300,14 @@ def test_a_run_from_launch_to_report(
     page = runner.get(f"/ui/runs/{number}").text
     assert "Next in the queue" in text_of(page)
     assert '<noscript><meta http-equiv="refresh"' in page
-    context.queue.step()
-    instance = context.queue.find(number)
-    assert instance is not None
-    assert instance.run_id is not None
-    assert helper.requests[instance.run_id].link.loss == 0.01
-    assert helper.requests[instance.run_id].arguments == {"count": "3"}
+    run_id = start(context, number)
+    assert helper.requests[run_id].link.loss == 0.01
+    assert helper.requests[run_id].arguments == {"count": "3"}
     clock.now += 5
     assert "Preparing the run" in text_of(runner.get(f"/ui/runs/{number}/live").text)
-    shutil.copytree(measured, context.settings.runs / instance.run_id)
+    shutil.copytree(measured, context.settings.runs / run_id)
     assert 'role="img"' in runner.get(f"/ui/runs/{number}/live").text
-    helper.end(instance.run_id, 0)
+    helper.end(run_id, 0)
     context.queue.step()
     page = text_of(runner.get(f"/ui/runs/{number}").text)
     metrics = ("Response Start", "First Contentful Paint", "Page Load Time")
@@ -334,22 +327,19 @@ def test_what_moves_is_pushed_up_to_the_end(
     app: FastAPI, runner: TestClient, context: Context, helper: FakeHelper, clock: Clock
 ) -> None:
     number = launch(runner)
-    context.queue.step()
-    instance = context.queue.find(number)
-    assert instance is not None
-    assert instance.run_id is not None
+    run_id = start(context, number)
     app.state.listeners.period_s = 0.01
     curves: Callable[[Path], Curves] = app.state.link_curves.curves
 
     def end_meanwhile(folder: Path) -> Curves:
         clock.now += 1
         if clock.now > began + 2:
-            helper.end(str(instance.run_id), 0)
+            helper.end(run_id, 0)
             context.queue.step()
         return curves(folder)
 
     began = clock.now
-    (context.settings.runs / instance.run_id).mkdir(parents=True)
+    (context.settings.runs / run_id).mkdir(parents=True)
     app.state.link_curves.curves = end_meanwhile
     answer = runner.get(f"/ui/runs/{number}/events")
     assert answer.headers["content-type"].startswith("text/event-stream")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The picture of the path, and curves of a hop: from samples to texts."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import pytest
 
 from collect.fixtures.example_run import link_plan
+from satlab.link.plan import LinkPlan
 from satlab.service.pages import link_view, path_picture
 from satlab.service.pages.link_curves import DIRECTIONS, Curves
-from satlab.service.pages.live_activity import Activity
+from satlab.service.pages.live_activity import NOTHING
 from satlab.service.pages.path_picture import FORWARD, HOPS, PATH, RETURN, TERRESTRIAL, Box, Figures
 
-PLAN = link_plan("geo")
+PLAN = LinkPlan.model_validate(link_plan("geo"))
 
 
 def counters(**values: Any) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def test_a_hop_shows_rate_queue_loss_delay_and_modcod() -> None:
 
 def test_p348_the_box_of_the_path_has_the_windows_of_the_first_flows() -> None:
     windows = ("server: cwnd 1.23 MB", "proxy-gw: cwnd 12 kB", "client: cwnd 1 kB")
-    activity = Activity({}, windows=windows)
+    activity = dataclasses.replace(NOTHING, windows=windows)
     curves = curves_of(out_bytes=122_000, modcod_id=1)
     path = box_of(Figures(curves, PLAN, None, ended=False, activity=activity), PATH)
     assert path.lines == ("round trip about 583 ms", "583 ms without queues", *windows[:2])
@@ -96,13 +98,12 @@ def test_what_is_not_known_is_not_made_up() -> None:
             "return": None,
         }
         curves.add({"type": "sample", "t_unix_s": 1000 + number / 10, **nothing})
-    figures = Figures(curves, {}, None, ended=False)
+    figures = Figures(curves, None, None, ended=False)
     for hop in (FORWARD, RETURN):
         assert box_of(figures, hop).lines == ("not measured: satlink does not carry it",)
         assert box_of(figures, hop).share is None
     assert box_of(figures, TERRESTRIAL).lines[2] == "0 lost, 0 dropped"
-    other = Figures(curves_of(), {"return": {**PLAN["return"]}}, None, ended=False)
-    assert path_picture.capacity_bps(other.plan, RETURN, 99) is None, (
+    assert path_picture.capacity_bps(PLAN, RETURN, 99) is None, (
         "rates of other waveforms are not known"
     )
 
@@ -170,10 +171,10 @@ def test_times_begin_with_the_scenario_and_the_calibration_is_apart(hop: str) ->
     assert ("Dropped or lost" in titles) == (hop != PATH)
 
 
-def test_a_plan_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
-    assert link_view.plan_of(tmp_path) == {}
+def test_a_plan_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    assert link_view.plan_of(tmp_path) is None
     for text in ("", "[]", "{}", '{"link": 3}', "{"):
         (tmp_path / "plan.json").write_text(text)
-        assert link_view.plan_of(tmp_path) == {}
-    (tmp_path / "plan.json").write_text(json.dumps({"link": PLAN}))
+        assert link_view.plan_of(tmp_path) is None
+    (tmp_path / "plan.json").write_text(json.dumps({"link": link_plan("geo")}))
     assert link_view.plan_of(tmp_path) == PLAN

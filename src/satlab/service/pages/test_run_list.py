@@ -14,7 +14,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
@@ -34,13 +33,11 @@ from satlab.service.pages.test_pages import ORIGIN, ended, launch, post, text_of
 
 
 @pytest.fixture
-def others(context: Context, tmp_path: Path, app: FastAPI) -> Path:
+def others(context: Context, tmp_path: Path) -> Path:
     """Let the service show runs of the command line in a folder."""
     place = tmp_path / "others"
     place.mkdir()
-    app.state.context = dataclasses.replace(
-        context, settings=dataclasses.replace(context.settings, other_runs=place)
-    )
+    context.settings = dataclasses.replace(context.settings, other_runs=place)
     return place
 
 
@@ -266,13 +263,10 @@ def test_records_and_files_are_exported(
 
 
 def test_t15_an_archive_of_a_folder_is_bounded(
-    viewer: TestClient, others: Path, measured: Path, app: FastAPI
+    viewer: TestClient, others: Path, measured: Path, context: Context
 ) -> None:
     shutil.copytree(measured, others / "x")
-    context = app.state.context
-    app.state.context = dataclasses.replace(
-        context, settings=dataclasses.replace(context.settings, archive_bytes=1000)
-    )
+    context.settings = dataclasses.replace(context.settings, archive_bytes=1000)
     assert viewer.get("/ui/export/archive?run=x").status_code == 413
 
 

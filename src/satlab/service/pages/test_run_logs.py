@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from satlab.openbach.engine import JobStatus
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.conftest import PASSWORD, FakeHelper, client_of
+from satlab.service.api.conftest import PASSWORD, FakeHelper, client_of, progress_of, start
 from satlab.service.api.dependencies import Context
 from satlab.service.pages import run_logs
 from satlab.service.pages.test_pages import launch
@@ -28,25 +28,12 @@ def run_with_logs(
     context: Context, helper: FakeHelper, number: int, status: str = JobStatus.NOT_RUNNING
 ) -> Path:
     """Run an instance whose job 1 has a status; return its folder of logs."""
-    context.queue.step()
-    instance = context.queue.find(number)
-    assert instance is not None and instance.run_id is not None
-    job = {
-        "id": 1,
-        "job": "satlab_ping",
-        "entity": "client",
-        "status": status,
-        "start_unix_s": 1.8e9,
-    }
-    job |= {"stop_unix_s": 1.8e9 + 3, "reason": ""}
-    function = {"label": "ping", "job": job, "scenario": None, "status": "Finished", "reason": ""}
-    top = {"id": number, "scenario": "ping", "status": "Finished Ok", "functions": [function]}
-    top |= {"start_unix_s": 1.8e9, "stop_unix_s": 1.8e9 + 3}
-    helper.end(instance.run_id, 0, instance=top)
+    run_id = start(context, number)
+    helper.end(run_id, 0, instance=progress_of(number, "ping", {"status": status}))
     context.queue.step()
     context.settings.logs.mkdir(exist_ok=True)
-    (context.settings.logs / f"{instance.run_id}.log").write_text("run starts\ncalibrating\n")
-    place = context.settings.runs / instance.run_id / "raw" / "logs"
+    (context.settings.logs / f"{run_id}.log").write_text("run starts\ncalibrating\n")
+    place = context.settings.runs / run_id / "raw" / "logs"
     place.mkdir(parents=True)
     (place / "satlink.log").write_text("satlink: serves 4 directions\n")
     (place / "satlab_ping-1.log").write_text(f"ping: {HOSTILE}\n")
@@ -127,9 +114,7 @@ def test_p369_logs_of_the_command_line_s_runs_are_shown(
     shutil.copytree(measured, folder)
     (folder / "raw" / "logs").mkdir(exist_ok=True)
     (folder / "raw" / "logs" / "satlab_iperf3-2.log").write_text("iperf3: busy\n")
-    app.state.context = replace(
-        context, settings=replace(context.settings, other_runs=folder.parent)
-    )
+    context.settings = replace(context.settings, other_runs=folder.parent)
     viewer = client_of(app, "viewer")
     assert (
         "iperf3: busy" in details(viewer.get(f"/ui/folders/{folder.name}").text)["satlab_iperf3-2"]

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from satlab.openbach.engine import ScenarioStatus
-from satlab.service.api.conftest import Clock, FakeHelper
+from satlab.service.api.conftest import SCENARIO_REQUEST, Clock, FakeHelper
 from satlab.service.api.database import Store
 from satlab.service.api.queue import Instance, LaunchRequest, Queue
-from satlab.service.api.test_queue import SCENARIO_REQUEST
 from satlab.service.pages.time_left import EarlierRuns, time_left
 from satlab.service.root_helper.protocol import RunLink
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from satlab.common import paths, scratch
 from satlab.lab import lab_owners
 from satlab.service.root_helper.protocol import (
@@ -37,6 +39,7 @@ SEND_S = 5.0
 MAX_PROGRESS = 2 << 20
 """Largest progress document that the API gets, bytes; a larger one is left out."""
 _LOG = logging.getLogger("satlab.service.root_helper")
+_PROGRESS = TypeAdapter(dict[str, Any])
 _CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 
 
@@ -153,9 +156,7 @@ class Helper:
             if len(data) > MAX_PROGRESS:
                 _LOG.warning("%s: the progress has more than %s bytes", run_id, MAX_PROGRESS)
                 return None
-            return RunStatus.model_validate_json(
-                b'{"phase":"ended","progress":' + data + b"}"
-            ).progress
+            return _PROGRESS.validate_json(data)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

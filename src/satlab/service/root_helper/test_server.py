@@ -24,6 +24,7 @@ from satlab.link.option_model import options_of
 from satlab.link.options import LinkOptions, LocalOptions
 from satlab.openbach.engine import Engine, JobLaunched
 from satlab.openbach.model import BoundScenario
+from satlab.service.api.conftest import DOCUMENT, SCENARIO_REQUEST
 from satlab.service.root_helper import run_process, server, uploaded_jobs
 from satlab.service.root_helper.progress_file import Progress, ProgressFile
 from satlab.service.root_helper.protocol import (
@@ -40,14 +41,6 @@ from satlab.service.root_helper.protocol import (
 from satlab.service.root_helper.server import Helper
 from tests.polling import until
 
-DOCUMENT = {"name": "nothing", "openbach_functions": []}
-SCENARIO_REQUEST = ScenarioRequest(
-    scenario="nothing",
-    documents={"nothing": DOCUMENT},
-    entities={},
-    first_scenario_id=1,
-    first_job_id=1,
-)
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from satlab.service.api.access import Admin, Viewer
+from satlab.service.api.access import NEEDS_ADMIN, NEEDS_VIEWER
 from satlab.service.api.api_answers import ApiError, accepted, completed, not_found
 from satlab.service.api.dependencies import Body, RequestContext, text_in
 
@@ -15,19 +15,17 @@ router = APIRouter()
 COLLECTOR = "127.0.0.1"
 
 
-@router.get("/agent/")
-def every(request: Request, user: Viewer, context: RequestContext) -> list[dict[str, Any]]:
-    del user
+@router.get("/agent/", dependencies=NEEDS_VIEWER)
+def every(request: Request, context: RequestContext) -> list[dict[str, Any]]:
     more: dict[str, Any] = (
         {"services": [], "errors": []} if "services" in request.query_params else {}
     )
     return [context.inventory.agent(address) | more for address in context.inventory.agents]
 
 
-@router.post("/agent/")
-def install(user: Admin, body: Body, context: RequestContext) -> Response:
+@router.post("/agent/", dependencies=NEEDS_ADMIN)
+def install(body: Body, context: RequestContext) -> Response:
     """Accept a node of the lab, which needs no installation; refuse any other host."""
-    del user
     for key in ("name", "address", "collector_ip"):
         text_in(body, key)
     if body["address"] not in context.inventory.agents:
@@ -39,23 +37,20 @@ def install(user: Admin, body: Body, context: RequestContext) -> Response:
     return accepted()
 
 
-@router.get("/agent/{address}/")
-def agent(address: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
-    del user
+@router.get("/agent/{address}/", dependencies=NEEDS_VIEWER)
+def agent(address: str, context: RequestContext) -> dict[str, Any]:
     return context.inventory.agent(address)
 
 
-@router.put("/agent/{address}/")
-def change(address: str, user: Admin, context: RequestContext) -> dict[str, Any]:
+@router.put("/agent/{address}/", dependencies=NEEDS_ADMIN)
+def change(address: str, context: RequestContext) -> dict[str, Any]:
     """Return the agent unchanged: the lab defines names and addresses."""
-    del user
     return context.inventory.agent(address)
 
 
-@router.post("/agent/{address}/")
-def act(address: str, user: Admin, body: Body, context: RequestContext) -> Response:
+@router.post("/agent/{address}/", dependencies=NEEDS_ADMIN)
+def act(address: str, body: Body, context: RequestContext) -> Response:
     """Accept actions that have no effect on a node of the lab."""
-    del user
     context.inventory.check_agent(address)
     actions = ("assign_collector", "log_severity", "log_refresh", "reserve_project")
     if body.get("action", "assign_collector") not in actions:
@@ -63,20 +58,18 @@ def act(address: str, user: Admin, body: Body, context: RequestContext) -> Respo
     return accepted()
 
 
-@router.delete("/agent/{address}/")
-def detach(address: str, user: Admin, context: RequestContext) -> Response:
+@router.delete("/agent/{address}/", dependencies=NEEDS_ADMIN)
+def detach(address: str, context: RequestContext) -> Response:
     """Refuse: the lab's nodes are fixed."""
-    del user
     context.inventory.check_agent(address)
     raise ApiError(
         HTTPStatus.CONFLICT, "The agents are the nodes of the lab, they cannot be removed"
     )
 
 
-@router.get("/agent/{address}/state/")
-def state(address: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
+@router.get("/agent/{address}/state/", dependencies=NEEDS_VIEWER)
+def state(address: str, context: RequestContext) -> dict[str, Any]:
     """Report every operation as completed."""
-    del user
     context.inventory.check_agent(address)
     return {
         key: completed(context.clock())
@@ -84,24 +77,21 @@ def state(address: str, user: Viewer, context: RequestContext) -> dict[str, Any]
     }
 
 
-@router.get("/collector/")
-def collectors(user: Viewer) -> list[dict[str, Any]]:
-    del user
+@router.get("/collector/", dependencies=NEEDS_VIEWER)
+def collectors() -> list[dict[str, Any]]:
     return [_collector()]
 
 
-@router.get("/collector/{address}/")
-def collector(address: str, user: Viewer) -> dict[str, Any]:
-    del user
+@router.get("/collector/{address}/", dependencies=NEEDS_VIEWER)
+def collector(address: str) -> dict[str, Any]:
     if address != COLLECTOR:
         raise not_found("Collector")
     return _collector()
 
 
-@router.get("/collector/{address}/state/")
-def collector_state(address: str, user: Viewer, context: RequestContext) -> dict[str, Any]:
+@router.get("/collector/{address}/state/", dependencies=NEEDS_VIEWER)
+def collector_state(address: str, context: RequestContext) -> dict[str, Any]:
     """Report every operation as completed."""
-    del user
     if address != COLLECTOR:
         raise not_found("Collector")
     return {key: completed(context.clock()) for key in ("add", "modify", "del")}

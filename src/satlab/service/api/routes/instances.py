@@ -6,19 +6,25 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from satlab.service.api import access, export, instance_json, launch
-from satlab.service.api.access import Runner, Viewer
-from satlab.service.api.api_answers import ApiError, ViewError, not_found
+from satlab.service.api.access import RunInstance, Runner, ViewedInstance, Viewer
+from satlab.service.api.api_answers import ApiError, ViewError, attachment, not_found
 from satlab.service.api.dependencies import Body, Context, RequestContext
 from satlab.service.api.queue import Instance
 from satlab.service.root_helper.protocol import RunLink, faults_of
 
 router = APIRouter()
 
-Offset = Annotated[int, Query(ge=0, le=1 << 40)]
-Limit = Annotated[int | None, Query(ge=0, le=10_000)]
+
+class Paging(BaseModel):
+    """Which instances of a list are requested; `offset` has an effect only with `limit`, as in
+    OpenBACH.
+    """
+
+    offset: int = Field(0, ge=0, le=1 << 40)
+    limit: int | None = Field(None, ge=0, le=10_000)
 
 
 @router.post("/project/{project}/scenario/{name}/scenario_instance/")
@@ -50,12 +56,11 @@ def of_project(
     request: Request,
     user: Viewer,
     context: RequestContext,
-    offset: Offset = 0,
-    limit: Limit = None,
+    paging: Annotated[Paging, Query()],
 ) -> list[dict[str, Any]]:
     """List the instances of a project, the newest first."""
     access.project_of(context, user, project)
-    return _list(context, request, project, None, offset, limit)
+    return _list(context, request, project, None, paging)
 
 
 @router.get("/project/{project}/scenario/{name}/scenario_instance/")
@@ -65,39 +70,34 @@ def of_scenario(
     request: Request,
     user: Viewer,
     context: RequestContext,
-    offset: Offset = 0,
-    limit: Limit = None,
+    paging: Annotated[Paging, Query()],
 ) -> list[dict[str, Any]]:
     """List the instances of a scenario, the newest first."""
     access.project_of(context, user, project, "Scenario")
     if context.catalog.scenario(project, name) is None:
         raise not_found("Scenario", scenario_name=name, project_name=project)
-    return _list(context, request, project, name, offset, limit)
+    return _list(context, request, project, name, paging)
 
 
 def _list(
-    context: Context,
-    request: Request,
-    project: str,
-    name: str | None,
-    offset: int,
-    limit: int | None,
+    context: Context, request: Request, project: str, name: str | None, paging: Paging
 ) -> list[dict[str, Any]]:
-    """List instances; `offset` has an effect only with `limit`, as in OpenBACH."""
-    listed = context.queue.instances(
-        project, name, 0 if limit is None else offset, -1 if limit is None else limit
-    )
+    if paging.limit is None:
+        listed = context.queue.instances(project, name)
+    else:
+        listed = context.queue.instances(project, name, paging.offset, paging.limit)
     if "quiet" in request.query_params:
         return [instance_json.short(each) for each in listed]
     return [instance_json.full(context, each) for each in listed]
 
 
 @router.get("/scenario_instance/{number}/")
-def one(number: int, request: Request, user: Viewer, context: RequestContext) -> dict[str, Any]:
+def one(
+    number: int, request: Request, instance: ViewedInstance, context: RequestContext
+) -> dict[str, Any]:
     """Return an instance; with `quiet` its short form, with `files_count` the numbers of its stored
     files.
     """
-    instance = access.scenario_instance(context, user, number)
     if "files_count" in request.query_params:
         return export.files_count(context, instance)
     if "quiet" in request.query_params:
@@ -106,54 +106,50 @@ def one(number: int, request: Request, user: Viewer, context: RequestContext) ->
 
 
 @router.post("/scenario_instance/{number}/")
-def stop(number: int, user: Runner, context: RequestContext) -> Response:
+def stop(instance: RunInstance, context: RequestContext) -> Response:
     """Stop an instance; the id of a sub-scenario stops the whole launch."""
-    context.queue.stop(access.scenario_instance(context, user, number).id)
+    context.queue.stop(instance.id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.delete("/scenario_instance/{number}/")
-def remove(number: int, user: Runner, context: RequestContext) -> Response:
+def remove(instance: RunInstance, context: RequestContext) -> Response:
     """Remove an instance that has ended.
 
     Its run folder stays until there are too many newer ones.
     """
-    if not context.queue.remove(access.scenario_instance(context, user, number).id):
+    if not context.queue.remove(instance.id):
         raise ApiError(HTTPStatus.CONFLICT, "Trying to remove a scenario_instance still running")
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get("/scenario_instance/{number}/csv/")
-def csv(number: int, user: Viewer, context: RequestContext) -> Response:
+def csv(number: int, instance: ViewedInstance, context: RequestContext) -> Response:
     """Return the statistics as CSV."""
-    instance = access.scenario_instance(context, user, number)
     _check_ended(instance)
     return _csv(context, instance, f"scenario{number}.csv")
 
 
 @router.get("/scenario_instance/{number}/archive/")
-def archive(number: int, request: Request, user: Viewer, context: RequestContext) -> Response:
+def archive(
+    number: int, request: Request, instance: ViewedInstance, context: RequestContext
+) -> Response:
     """Return the CSV with the stored files of the statistics that `JOB=STATISTIC` name; without
     any, only the CSV.
     """
-    instance = access.scenario_instance(context, user, number)
     requested = request.query_params.multi_items()
     _check_ended(instance)
     name = f"scenario{number}.tar.gz"
     if not requested:
         return _csv(context, instance, name)
     packed = export.archive(context, instance, requested)
-    return StreamingResponse(packed, media_type="application/gzip", headers=_attachment(name))
+    return StreamingResponse(packed, media_type="application/gzip", headers=attachment(name))
 
 
 def _csv(context: Context, instance: Instance, name: str) -> Response:
     return StreamingResponse(
-        export.csv_lines(context, instance), media_type="text/csv", headers=_attachment(name)
+        export.csv_lines(context, instance), media_type="text/csv", headers=attachment(name)
     )
-
-
-def _attachment(name: str) -> dict[str, str]:
-    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 def _check_ended(instance: Instance) -> None:

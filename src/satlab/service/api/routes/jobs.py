@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from satlab.common import paths, yaml_text
@@ -18,8 +18,8 @@ from satlab.openbach import descriptor, upstream_descriptors
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.json_document import is_name
 from satlab.service.api import uploads
-from satlab.service.api.access import Admin, Viewer
-from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, date, not_found
+from satlab.service.api.access import NEEDS_ADMIN, NEEDS_VIEWER
+from satlab.service.api.api_answers import ApiError, accepted, completed, date, not_found
 from satlab.service.api.dependencies import Context, RequestContext, body_of, list_in, text_in
 
 router = APIRouter()
@@ -123,16 +123,15 @@ def _argument_json(argument: Argument) -> dict[str, Any]:
     return shown
 
 
-@router.get("/job/")
+@router.get("/job/", dependencies=NEEDS_VIEWER)
 def every(
     request: Request,
-    user: Viewer,
     context: RequestContext,
     address: str | None = None,
     string_to_search: str | None = None,
+    ratio: Annotated[int, Query(ge=0)] = 60,
 ) -> Any:
     """List all jobs, those with a name similar to a text, or those installed on an agent."""
-    del user
     valid, disabled = context.inventory.all_jobs()
     if "external" in request.query_params:
         return []
@@ -141,9 +140,6 @@ def every(
         names = [name for name in valid if context.inventory.is_installed(name, address)]
         return {"agent": address, "installed_jobs": [_installed(context, name) for name in names]}
     if string_to_search is not None:
-        percent = request.query_params.get("ratio", "60")
-        if not percent.isdecimal():
-            raise ViewError(HTTPStatus.BAD_REQUEST, "Wrong parameter: ratio")
         text = string_to_search[:100].lower()
         alike = {
             name: max(
@@ -151,7 +147,7 @@ def every(
             )
             for name in valid
         }
-        return [job_json(job) for name, job in valid.items() if alike[name] >= float(percent)]
+        return [job_json(job) for name, job in valid.items() if alike[name] >= ratio]
     return [*map(job_json, valid.values()), *(_disabled_json(*entry) for entry in disabled.items())]
 
 
@@ -166,10 +162,9 @@ def _installed(context: Context, name: str) -> dict[str, Any]:
     }
 
 
-@router.post("/job/")
-def add(user: Admin, body: Posted, context: RequestContext) -> Any:
+@router.post("/job/", dependencies=NEEDS_ADMIN)
+def add(body: Posted, context: RequestContext) -> Any:
     """Add a shipped job by name, or an uploaded one; or install jobs on agents."""
-    del user
     if body.get("action") in ("install", "uninstall"):
         names, addresses = (list_in(body, key, str) for key in ("names", "addresses"))
         context.inventory.install(names, addresses, installed=body["action"] == "install")
@@ -213,10 +208,9 @@ def _checked(folder: Path) -> Descriptor:
         ) from error
 
 
-@router.get("/job/{name}/")
-def one(name: str, user: Viewer, context: RequestContext, type: str = "json") -> Any:  # noqa: A002 - the contract's name
+@router.get("/job/{name}/", dependencies=NEEDS_VIEWER)
+def one(name: str, context: RequestContext, type: str = "json") -> Any:  # noqa: A002 - the contract's name
     """Return a job, or the part of it that `type` names."""
-    del user
     disabled = context.inventory.all_jobs()[1]
     if name in disabled and type == "json":
         return _disabled_json(name, disabled[name])
@@ -243,10 +237,9 @@ def one(name: str, user: Viewer, context: RequestContext, type: str = "json") ->
     raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown type: {type[:100]}")
 
 
-@router.post("/job/{name}/")
-def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Response:
+@router.post("/job/{name}/", dependencies=NEEDS_ADMIN)
+def act(name: str, body: Posted, context: RequestContext) -> Response:
     """Install a job on agents or uninstall it. Severities and policies have no effect."""
-    del user
     context.inventory.job(name)
     action = body.get("action")
     if action in ("install", "uninstall"):
@@ -259,12 +252,11 @@ def act(name: str, user: Admin, body: Posted, context: RequestContext) -> Respon
     raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {action}")
 
 
-@router.delete("/job/{name}/")
-def remove(name: str, user: Admin, context: RequestContext) -> Response:
+@router.delete("/job/{name}/", dependencies=NEEDS_ADMIN)
+def remove(name: str, context: RequestContext) -> Response:
     """Remove an uploaded job, also a disabled one; or a shipped one, until the next start of the
     server.
     """
-    del user
     if not any(name in each for each in context.inventory.all_jobs()):
         raise not_found("Job", job_name=name)
     context.inventory.remove_job(name)
@@ -279,10 +271,9 @@ def remove(name: str, user: Admin, context: RequestContext) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-@router.get("/job/{name}/state/")
-def state(name: str, user: Viewer, context: RequestContext, address: str = "") -> dict[str, Any]:
+@router.get("/job/{name}/state/", dependencies=NEEDS_VIEWER)
+def state(name: str, context: RequestContext, address: str = "") -> dict[str, Any]:
     """Report every operation as completed."""
-    del user
     context.inventory.job(name)
     context.inventory.check_agent(address)
     return {

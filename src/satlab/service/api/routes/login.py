@@ -9,9 +9,9 @@ from fastapi.responses import JSONResponse
 
 from satlab.common.errors import ConfigError
 from satlab.service.api.access import (
+    NEEDS_RUNNER,
     Admin,
     Anybody,
-    Runner,
     Viewer,
     address_of,
     forbidden,
@@ -111,9 +111,8 @@ def logout(request: Request) -> Response:
     return response
 
 
-@router.get("/login/users/")
-def users(user: Runner, context: RequestContext) -> list[dict[str, Any]]:
-    del user
+@router.get("/login/users/", dependencies=NEEDS_RUNNER)
+def users(context: RequestContext) -> list[dict[str, Any]]:
     return [user_json(each, context, favorites=False) for each in context.accounts.users()]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from satlab.service.api import access, export
-from satlab.service.api.access import Admin, Viewer
+from satlab.service.api.access import NEEDS_ADMIN, NEEDS_VIEWER, Viewer
 from satlab.service.api.api_answers import ApiError
 from satlab.service.api.dependencies import RequestContext
 from satlab.service.api.export import statistics
@@ -109,26 +109,23 @@ def _comparative(values: list[float]) -> dict[str, float] | None:
     return {"mean": mean, "variance": sum((value - mean) ** 2 for value in values) / len(values)}
 
 
-@router.get("/logs/")
-def logs(user: Viewer) -> list[Any]:
+@router.get("/logs/", dependencies=NEEDS_VIEWER)
+def logs() -> list[Any]:
     """Return no logs: the log of each job is in its run folder."""
-    del user
     return []
 
 
-@router.get("/databases/")
-def databases(user: Viewer) -> dict[str, Any]:
+@router.get("/databases/", dependencies=NEEDS_VIEWER)
+def databases() -> dict[str, Any]:
     """Return no databases: statistics are in the run folders."""
-    del user
     return {"influxdb": None, "elasticsearch": None}
 
 
-@router.post("/file/")
-@router.post("/reboot/")
-@router.delete("/databases/")
-def unsupported(user: Admin) -> None:
+@router.post("/file/", dependencies=NEEDS_ADMIN)
+@router.post("/reboot/", dependencies=NEEDS_ADMIN)
+@router.delete("/databases/", dependencies=NEEDS_ADMIN)
+def unsupported() -> None:
     """Refuse operations on nodes and databases."""
-    del user
     raise ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Not supported: the nodes of the embedded lab are created for each run",
