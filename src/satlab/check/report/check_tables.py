@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from satlab.check import check_file
 from satlab.check.check_file import Verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
@@ -184,14 +185,7 @@ def _growth(check: CheckResult) -> Table:
 def _other_checks(check: CheckResult) -> Table:
     """The times of this check and of `--compare-with`, stack by stack."""
     documents = [check.contents(), *check.others]
-    measured = [
-        {
-            (case["id"], one["mark_mb"]): one
-            for case in document["cases"]
-            for one in case["verdicts"]
-        }
-        for document in documents
-    ]
+    measured = [check_file.verdicts(document) for document in documents]
     rows = [
         (
             one.case,

@@ -62,7 +62,10 @@ class Evaluator:
         values = self.space.base | dict(changes)
         rate_mbps = link.forward_mbps if case.direction == "download" else link.return_mbps
         allowed_s = faults.allowed_wait_s(values, rate_mbps, self.limits)
-        reference_s = faults.arithmetic_s(_floor_s(suite, link), values, rate_mbps)
+        payload_bytes = suite.marks_mb[-1] * 1e6
+        floors = time_floors.floors_of(link, case)
+        floor_s = time_floors.least_time_ms(floors, case, payload_bytes) / 1e3
+        reference_s = faults.arithmetic_s(floor_s, values, rate_mbps)
         if self.reference is not None:
             limit_s = min(LONGEST_S, REFERENCE_FACTOR * reference_s + GRACE_S)
             found, _ = self._observed(self.reference, changes, seed, limit_s, link, folder)
@@ -137,15 +140,3 @@ def target_of(finding: Finding, allowed_wait_s: float, limits: Limits) -> float:
     if finding.kind == "stalls" and finding.time_s is not None and finding.wait_s is not None:
         return round(finding.time_s - (finding.wait_s - allowed_wait_s), 3)
     return round((finding.reference_s or LONGEST_S) / limits.share, 3)
-
-
-def _floor_s(suite: Suite, link: CaseLink) -> float:
-    """Return the shortest possible time of a suite's only case, s (time_floors.py)."""
-    [case] = suite.cases
-    before = 0 if case.sends_early_data else 1
-    crossing = 1.0 if case.direction == "download" else 0.5
-    payload_bytes = suite.marks_mb[-1] * 1e6
-    return (
-        time_floors.floors_of(link, case).least_ms(before + crossing, payload_bytes, case.direction)
-        / 1e3
-    )

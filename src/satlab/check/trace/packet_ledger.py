@@ -98,12 +98,8 @@ class Ledger:
 
 def packets_from(packets: Iterable[Packet], source: IPv4Address) -> int:
     """Count the IPv4 packets of a source."""
-    return sum(_is_from(packet, source) for packet in packets)
-
-
-def _is_from(packet: Packet, source: IPv4Address) -> bool:
-    head = packet.head
-    return len(head) >= 20 and head[0] >> 4 == 4 and head[12:16] == source.packed
+    heads = (packet.head for packet in packets if len(packet.head) >= 20)
+    return sum(head[0] >> 4 == 4 and head[12:16] == source.packed for head in heads)
 
 
 def of(
