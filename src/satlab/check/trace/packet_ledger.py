@@ -67,14 +67,6 @@ class Ledger:
         return None if self.reported is None else max(0, self.reported - network)
 
     @property
-    def closes(self) -> bool:
-        """Whether the accounts add up: no packet is unaccounted for, and none is counted that was
-        not sent.
-        """
-        host = (self.lost_before_link, self.lost_between_links, self.lost_after_link)
-        return self.unaccounted == 0 and min(host) >= 0
-
-    @property
     def text(self) -> str:
         """Return the accounts that are not empty."""
         accounts = {

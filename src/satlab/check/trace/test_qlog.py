@@ -215,14 +215,6 @@ def test_numbers_are_finite_and_positive(value: Any, expected: float | None) -> 
     assert qlog.number({"a": value}, "a") == expected and qlog.number([value], "a") is None
 
 
-def test_the_newest_qlog_file_is_used(tmp_path: Path) -> None:
-    (tmp_path / "below").mkdir()
-    for age, name in enumerate(("newer.txt", "below/new.sqlog", "old.qlog")):
-        (tmp_path / name).write_bytes(b"")
-        os.utime(tmp_path / name, (1000 - age, 1000 - age))
-    assert qlog.newest(tmp_path) == tmp_path / "below/new.sqlog"
-
-
 def supply(folder: Path, *events: tuple[str, dict[str, Any]], size: int = 10_000) -> str:
     """Return the supply of a server after events, 10 ms apart, and 1000 bytes on stream 0 at first."""
     metrics = {"congestion_window": 12_000, "bytes_in_flight": 1000}
@@ -520,7 +512,7 @@ def test_figures_that_the_programs_report_are_kept(tmp_path: Path) -> None:
     assert json.loads((tmp_path / qlog_transfer.FILE).read_text())["end_s"] == 1.0
 
 
-def test_files_below_a_folder_are_found_and_measured(tmp_path: Path) -> None:
+def test_the_newest_qlog_file_is_used_and_all_are_measured(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for name, size, age in (("a/x.sqlog", 10, 1), ("y.qlog", 5, 2), ("notes.txt", 100, 0)):
         (tmp_path / name).write_bytes(bytes(size))
