@@ -17,12 +17,12 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from satlab.check import case_link, check_file, check_result, check_run, time_floors
+from satlab.check import case_link, check_file, check_result, check_run
 from satlab.check.backend import virtual_clock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
-from satlab.check.conftest import one, small
+from satlab.check.conftest import small
 from satlab.check.endpoint import endpoint_options, lockstep
 from satlab.check.report import check_page, check_tables, interop_result, junit
 from satlab.check.samples import Sample, UnusedSource, within_limit
@@ -93,59 +93,6 @@ def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
     marked = within_limit(late, case, has_marks=True)
     assert (marked.status, marked.times_s) == ("censored", (20.0, None))
     assert within_limit(replace(late, times_s=(20.0, 59.9)), case, has_marks=False).status == "ok"
-
-
-@pytest.mark.parametrize(
-    ("changes", "case_changes", "words"),
-    [
-        ({}, {}, ""),
-        ({"handshake_ms": 640.0}, {}, "handshake 640.0 ms"),
-        ({"time_to_first_byte_ms": 1290.0}, {}, "first byte"),
-        ({"time_to_first_byte_ms": 660.0}, {"second_after_s": 1}, ""),
-        ({"times_s": (1.29, 9.0)}, {}, "time to 0.1 MB"),
-        ({"times_s": (1.5, 8.9)}, {}, "time to 10 MB"),
-        ({"times_s": (1.5, 5.4)}, {"changes": [{"at_s": 1, "forward_mbps": 20}]}, ""),
-        ({"times_s": (1.5, 5.3)}, {"changes": [{"at_s": 1, "forward_mbps": 20}]}, "time to 10 MB"),
-        ({"times_s": (1.1, 9.2)}, {"direction": "upload", "return_mbps": 10}, ""),
-        ({"times_s": (1.1, 9.1)}, {"direction": "upload", "return_mbps": 10}, "time to 10 MB"),
-        ({"status": "failed", "handshake_ms": 1.0}, {}, ""),
-    ],
-)
-def test_a_sample_faster_than_its_link_has_failed(
-    changes: dict[str, Any], case_changes: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    plan = small({"targets_s": [None, None]} | case_changes, marks_mb=[0.1, 10])
-    link = case_link.build(plan, plan.cases[0], tmp_path)
-    sample = replace(Sample("a", 1, "ok", "", (1.5, 9.5), 660.0, 1310.0), **changes)
-    found = time_floors.possible(sample, plan.cases[0], (100_000, 10_000_000), link)
-    assert words in found.reason and (found.times_s == sample.times_s) is not bool(words)
-    if words:
-        assert (found.status, found.times_s) == ("failed", (None, None))
-        if "handshake" in words:
-            through_proxies = time_floors.possible(
-                sample, plan.cases[0], (), link, has_proxies=True
-            )
-            assert (through_proxies.status, through_proxies.times_s) == ("ok", sample.times_s)
-
-
-def test_the_floors_that_are_shown_are_those_that_are_judged(tmp_path: Path) -> None:
-    """A proxy before the link saves the round trip of the handshake."""
-    plan = small()
-    link = case_link.build(plan, plan.cases[0], tmp_path)
-    for has_proxies, trips in ((False, 2), (True, 1)):
-        at = one("a", 0.0)
-        least = time_floors.possible(
-            at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies
-        ).floors_s[0]
-        assert least == pytest.approx(
-            trips * link.plan.rtt_ms.min / 1e3 + 16e6 / link.plan.forward.udp_goodput_bps
-        )
-        for time_s, status in ((least, "ok"), (least * 0.99, "failed")):
-            at = one("a", time_s)
-            found = time_floors.possible(
-                at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies
-            )
-            assert (found.status, found.floors_s) == (status, (least,))
 
 
 def test_options_are_pairs() -> None:

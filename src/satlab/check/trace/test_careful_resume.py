@@ -132,3 +132,30 @@ def test_t11_a_hostile_event_leaves_no_text_and_no_endless_list(tmp_path: Path) 
         None,
     )
     assert found.symptoms[1:] == ("careful resume: a jump",)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "text"),
+    [
+        (None, None),
+        ({"phases": []}, None),
+        (
+            {"phases": [{"trigger": "rtt_not_validated"}], "jump_bytes": None},
+            "no jump (rtt_not_validated)",
+        ),
+        ({"phases": [{"trigger": None}], "jump_bytes": None}, "no jump (nothing to gain)"),
+        (
+            {"phases": [{}], "jump_bytes": 2_030_000, "retreated": False, "lost_bytes": 0},
+            "a jump to 2.03 MB",
+        ),
+        (
+            {"phases": [{}], "jump_bytes": 2_030_000, "retreated": True, "lost_bytes": 310_000},
+            "a jump to 2.03 MB, taken back, 0.31 MB of it lost",
+        ),
+    ],
+)
+def test_the_symptoms_say_what_careful_resume_did(
+    resumed: careful_resume.Resumed | None, text: str | None
+) -> None:
+    expected = () if text is None else (f"careful resume: {text}",)
+    assert careful_resume.symptoms(resumed) == expected
