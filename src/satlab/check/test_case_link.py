@@ -82,6 +82,5 @@ def test_a_suite_has_its_own_seed_and_number_of_samples(tmp_path: Path) -> None:
     for seed, runs, seeds in ((None, None, [7, 8]), (3, 1, [3])):
         request = CheckRequest(str(file), runs=runs, seed=seed, out=tmp_path / str(len(seeds)))
         found = check_run.run(request, ProgressLog(quiet=True))
-        assert [one.seed for one in found.samples["a"]] == seeds and found.document()[
-            "seed"
-        ] == seeds[0]
+        assert [one.seed for one in found.samples["a"]] == seeds
+        assert found.document()["seed"] == seeds[0]

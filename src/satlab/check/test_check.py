@@ -157,9 +157,8 @@ def test_a_check_from_suite_to_verdicts(
     assert "| quick | 10/" in check_tables.markdown(found)
     interop = interop_result.document([found])
     assert [one["abbr"] for one in interop["measurements"][0]] == ["QU", "SL", "FA"]
-    assert interop_result.extension([found])["checks"] == [found.document()] and interop[
-        "results"
-    ] == [[]]
+    assert interop_result.extension([found])["checks"] == [found.document()]
+    assert interop["results"] == [[]]
     for case in document["cases"]:
         times = [sum(sample["spent_s"].values()) for sample in case["samples"]]
         assert sum(case["spent_s"].values()) == pytest.approx(sum(times) / len(times))
@@ -167,9 +166,8 @@ def test_a_check_from_suite_to_verdicts(
     simulated = [
         sample.simulated_s or 0 for samples in found.samples.values() for sample in samples
     ]
-    assert (
-        document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3) and min(simulated) > 0.65
-    )
+    assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3)
+    assert min(simulated) > 0.65
     assert check_tables.pace(found).endswith(
         f": {sum(simulated) / found.real_s:.0f} times as fast as real time"
     )
@@ -191,11 +189,9 @@ def test_symptoms_and_warnings_are_in_every_report(
     ]
     found.samples["quick"] = [replace(changed[0], **known), changed[1]]
     text = check_tables.markdown(found)
-    assert (
-        "| quick | CPU limit: it waited | 1, 2 |" in text
-        and "| 1.25 |" in text
-        and "reference s" not in text
-    )
+    assert "| quick | CPU limit: it waited | 1, 2 |" in text
+    assert "| 1.25 |" in text
+    assert "reference s" not in text
     assert text.count("| unknown |") and "| qlog of the server, stack |" in text
     xml = ElementTree.fromstring(junit.junit(found))  # noqa: S314 - our own text
     assert "qlog of the server not used (broken): <script>line 3" in (
@@ -238,16 +234,12 @@ def test_a_build_is_compared_with_an_earlier_one(
     first = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"])
     file = first.folder / "check.json"
     again = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file, seed=100)
-    assert (
-        again.comparisons
-        and not any(one.is_slower for one in again.comparisons)
-        and again.status == ExitStatus.OK
-    )
+    assert again.comparisons
+    assert not any(one.is_slower for one in again.comparisons)
+    assert again.status == ExitStatus.OK
     missed = replace(again, verdicts=[replace(one, result="fail") for one in again.verdicts])
-    assert (
-        missed.status == ExitStatus.OK
-        and replace(missed, comparisons=None).status == ExitStatus.FAILED
-    )
+    assert missed.status == ExitStatus.OK
+    assert replace(missed, comparisons=None).status == ExitStatus.FAILED
     open_ = replace(
         again, comparisons=[replace(one, result="undecided") for one in again.comparisons]
     )
@@ -338,11 +330,9 @@ def test_a_stopped_check_can_be_resumed(
     with monkeypatch.context() as short:
         short.setattr(VirtualClock, "sample", _stopped(VirtualClock.sample, "quick"))
         resumed = check(tiny, short, tmp_path, cases=["slow"], runs=2, resume=folder)
-    assert (
-        resumed.samples == whole.samples
-        and resumed.verdicts == whole.verdicts
-        and resumed.folder == folder
-    )
+    assert resumed.samples == whole.samples
+    assert resumed.verdicts == whole.verdicts
+    assert resumed.folder == folder
     more = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=3, resume=folder)
     assert [len(samples) for samples in more.samples.values()] == [
         3,
@@ -436,9 +426,8 @@ def test_each_client_runs_with_each_server(tmp_path: Path, monkeypatch: pytest.M
         ("b", "c"),
         ("b", "d"),
     ]
-    assert (
-        endpoint_options.each_pair(named, (), ()) == [] and lockstep.each_pair((), (), (), {}) == []
-    )
+    assert endpoint_options.each_pair(named, (), ()) == []
+    assert lockstep.each_pair((), (), (), {}) == []
     assert (
         len(endpoint_options.each_pair(endpoint_options.External("client", "server"), (), ())) == 1
     )

@@ -89,16 +89,19 @@ def test_an_aggregate_in_the_ring_is_split_into_its_packets() -> None:
     block = struct.pack("=IIIIII", 3, 0, 1, 1, 48, 0).ljust(48, b"\0") + record
     found = list(packet_capture.packets_of(block))
     assert [one.length for one in found] == [28 + 1252, 28 + 1252, 28 + 600]
-    assert [len(one.head) for one in found] == [len(whole), 28, 28] and {
-        one.t_ns for one in found
-    } == {7_000_000_000}
+    assert [len(one.head) for one in found] == [len(whole), 28, 28]
+    assert {one.t_ns for one in found} == {7_000_000_000}
+
+
+def kinds_and_ids(datagram: bytes) -> list[tuple[str, bytes]]:
+    return [(one.kind, one.source) for one in quic_packets(datagram)]
 
 
 def test_coalesced_packets_are_separated() -> None:
     datagram = (
         long_packet(0, b"srv1", 60, b"token") + long_packet(2, b"srv1", 300) + b"\x41" + bytes(40)
     )
-    assert list(quic_packets(datagram)) == [
+    assert kinds_and_ids(datagram) == [
         ("initial", b"srv1"),
         ("handshake", b"srv1"),
         ("1-rtt", b""),
@@ -106,7 +109,7 @@ def test_coalesced_packets_are_separated() -> None:
     four_bytes = (
         long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + b"\xff" * 300
     )
-    assert list(quic_packets(four_bytes + b"\x41")) == [("handshake", b"srv1"), ("1-rtt", b"")]
+    assert kinds_and_ids(four_bytes + b"\x41") == [("handshake", b"srv1"), ("1-rtt", b"")]
 
 
 def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
@@ -114,7 +117,7 @@ def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
     1-RTT packet.
     """
     datagram = long_packet(3, b"srv2", 0)[:-2] + b"\x00" + b"\x41" * 30
-    assert list(quic_packets(datagram)) == [("retry", b"srv2")]
+    assert kinds_and_ids(datagram) == [("retry", b"srv2")]
 
 
 @pytest.mark.parametrize(
@@ -178,13 +181,10 @@ def test_a_transfer_is_read_from_its_packets() -> None:
     assert transfer.times_s((45_000, 90_000), 90_000) == pytest.approx((1.349, 1.399))
     assert transfer.times_s((200_000,), 100_000) == (None,)
     assert transfer.goodput_bps(90_000) == pytest.approx(90_000 * 8 / 0.099)
-    assert (
-        transfer.count("initial", from_server=True),
-        transfer.count("initial", from_server=False),
-    ) == (1, 1)
-    assert (
-        transfer_of(packets[:1], SERVER, PORT) is None and transfer_of(packets, SERVER, 443) is None
-    )
+    assert transfer.count("initial", from_server=True) == 1
+    assert transfer.count("initial", from_server=False) == 1
+    assert transfer_of(packets[:1], SERVER, PORT) is None
+    assert transfer_of(packets, SERVER, 443) is None
 
 
 def edited(packet: Packet, **fields: bytes) -> Packet:
@@ -225,10 +225,9 @@ def test_ip_options_are_skipped() -> None:
     plain = udp(b"\x41" + bytes(99), t_ns=1, from_server=False)
     head = b"\x46" + plain.head[1:20] + bytes(4) + plain.head[20:]
     transfer = transfer_of([Packet(1, plain.length + 4, head)], SERVER, PORT)
-    assert transfer is not None and (transfer.datagrams[0].size, transfer.datagrams[0].kinds) == (
-        100,
-        ("1-rtt",),
-    )
+    assert transfer is not None
+    assert transfer.datagrams[0].size == 100
+    assert transfer.datagrams[0].kinds == ("1-rtt",)
 
 
 def test_payload_may_be_coalesced_and_acknowledgements_of_tcp_have_none() -> None:
@@ -310,10 +309,8 @@ def test_a_retry_costs_a_round_trip_and_is_not_a_lost_packet() -> None:
     retry = Datagram(RTT_S, True, 100, ("retry",))
     first, answer, *rest = slow.datagrams
     retried = CapturedTransfer(UDP, (first, retry, replace(answer, t_s=2 * RTT_S), *rest))
-    assert (
-        retried.count("retry", from_server=True),
-        retried.count("retry", from_server=False),
-    ) == (1, 0)
+    assert retried.count("retry", from_server=True) == 1
+    assert retried.count("retry", from_server=False) == 0
     assert named(retried) == ()
     of_the_client = CapturedTransfer(UDP, (first, answer, replace(retry, from_server=False), *rest))
     assert named(of_the_client) == ("lost handshake packet",)
@@ -403,4 +400,4 @@ def test_a_greased_fixed_bit_is_ignored() -> None:
     # RFC 9287: what is long stays long, and a short header is whatever has the first bit cleared.
     datagram = bytearray(long_packet(2, b"cli", 60)) + b"\x01" + bytes(40)
     datagram[0] &= ~0x40
-    assert [kind for kind, _ in quic_packets(bytes(datagram))] == ["handshake", "1-rtt"]
+    assert [one.kind for one in quic_packets(bytes(datagram))] == ["handshake", "1-rtt"]
