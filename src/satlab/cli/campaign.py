@@ -267,10 +267,8 @@ def reproduce(
         typer.Argument(
             help=(
                 "seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002:"
-                " Kosek et al., IFIP "
-                "Networking 2022. seed-003: congestion control across a handover. seed-004: QUIC in"
-                " SATCOM. rfc-9959: what "
-                "Careful Resume costs others."
+                " Kosek et al., IFIP Networking 2022. seed-003: congestion control across a"
+                " handover. seed-004: QUIC in SATCOM. rfc-9959: what Careful Resume costs others."
             )
         ),
     ],
@@ -300,9 +298,8 @@ def reproduce(
         typer.Option(
             help=(
                 "ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003:"
-                " test4/*,more/pie/*. Default: "
-                "all of the paper; types quic-warm and h3-warm are ours, and run where they are"
-                " written out."
+                " test4/*,more/pie/*. Default: all of the paper; types quic-warm and h3-warm are"
+                " ours, and run where they are written out."
             )
         ),
     ] = None,
