@@ -4,9 +4,10 @@ received.
 
 The interfaces of both endpoints count sent and arrived packets. satlink's two links of a direction
 (with interfaces of the host between them) count packets that enter and leave. The receiver's UDP
-sockets count buffer errors. Each packet is in exactly one account: sent = lost_before_link +
-dropped + lost +
-lost_between_links + unaccounted + lost_after_link + buffer_errors + received.
+sockets count buffer errors. Each packet is in exactly one account:
+
+    sent = lost_before_link + dropped + lost + lost_between_links + unaccounted
+           + lost_after_link + buffer_errors + received
 """
 
 from collections.abc import Iterable, Mapping
