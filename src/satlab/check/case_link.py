@@ -61,6 +61,10 @@ class CaseLink:
         """
         return self.plan.return_.udp_goodput_bps * IP_BYTES_PER_UDP_BYTE / 1e6
 
+    def rate_mbps(self, case: Case) -> float:
+        """Return the rate in the direction of a case's payload, Mbit/s."""
+        return self.forward_mbps if case.direction == "download" else self.return_mbps
+
 
 def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> CaseLink:
     """Write the profile of a case into `folder` and return its link.
