@@ -295,9 +295,8 @@ def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(
     file.write_text(json.dumps(document))
     found = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file)
     assert found.status == ExitStatus.UNCALIBRATED
-    assert (
-        len(found.samples["quick"]) == check_run.BASELINE_RUNS
-    )  # no calibrated sample to plan with
+    # No calibrated sample to plan with.
+    assert len(found.samples["quick"]) == check_run.BASELINE_RUNS
     table = [
         line
         for line in check_tables.markdown(found).splitlines()

@@ -212,9 +212,8 @@ def test_a_slowdown_is_found_and_noise_is_not() -> None:
     found = compare(noisy("a", 11, 0.2, 2), before)
     assert found.is_slower and found.detectable is not None and found.detectable < 0.1
     assert not compare(noisy("a", 10, 0.2, 3), before).is_slower
-    assert not compare(
-        noisy("a", 10.2, 0.001, 3), noisy("a", 10, 0.001, 4)
-    ).is_slower  # within the tolerance
+    # Within the tolerance.
+    assert not compare(noisy("a", 10.2, 0.001, 3), noisy("a", 10, 0.001, 4)).is_slower
     dead = [one("a", None, status="censored") for _ in range(10)]
     assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
 
@@ -239,9 +238,8 @@ def test_a_comparison_counts_calibrated_samples_alone() -> None:
     before = noisy("a", 10, 0.2, 1)
     mixed = compare([*noisy("a", 10, 0.2, 3), *off(noisy("a", 20, 0.2, 4))], before)
     assert (mixed.result, mixed.n, mixed.off) == ("no slower", 10, 10)
-    assert (
-        compare([*before[:4], *off(before[4:])], before).result == "not measurable"
-    )  # fewer than half
+    # Fewer than half.
+    assert compare([*before[:4], *off(before[4:])], before).result == "not measurable"
     assert compare(before, [*before[:5], *off(noisy("a", 1, 0.1, 5, 5))]).n_baseline == 5
 
 
@@ -263,9 +261,8 @@ def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
     before = {name: noisy(name, 10, 0.3, 6) for name in names}
     mixed = now | {name: off(now[name]) for name in names[1:]}
     [alone] = verdict.against_baseline([2], {"a": now["a"]}, before, 0.03)
-    assert (
-        0.05 / 8 < (alone.p or 0) < 0.05 and alone.is_slower
-    )  # the others would make it insignificant
+    # The others would make it insignificant.
+    assert 0.05 / 8 < (alone.p or 0) < 0.05 and alone.is_slower
     assert verdict.against_baseline([2], mixed, before, 0.03)[0] == alone
 
 
@@ -299,9 +296,8 @@ def test_samples_are_planned_for_a_slowdown_of_a_tenth() -> None:
     assert verdict.runs_for([*steady, *spread], sizes, 0.1, 4) == verdict.runs_for(
         spread, sizes, 0.1, 4
     )
-    assert (
-        verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10
-    )  # a mark that was never reached is ignored
+    # A mark that was never reached is ignored.
+    assert verdict.runs_for([[math.inf] * 10], sizes, 0.1, 4) == 10
 
 
 def test_a_baseline_of_before_a_cause_was_known_is_compared() -> None:

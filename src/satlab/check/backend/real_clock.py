@@ -213,9 +213,8 @@ class RealClock:
                 side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)
             }
             try:
-                halt.wait(
-                    up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S
-                )  # packets of the calibration arrive meanwhile
+                # Packets of the calibration arrive meanwhile.
+                halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
                 with captures.running(up):
                     found = _Connections(
                         self.ends, self.stop, halt, up, request, sandboxes, folder

@@ -219,11 +219,8 @@ def test_values_are_rounded_while_the_fault_persists() -> None:
         return changes.get("forward_mbps", 50) <= 7.4 and len(changes) == 3
 
     found = shrink(MEDIUM, start, holds, lambda _: None)
-    assert found == {
-        "forward_mbps": 7.0,
-        "rtt_ms": 1900.0,
-        "loss_percent": 1.0,
-    }  # 2000 ms would be out of range
+    # 2000 ms would be out of range.
+    assert found == {"forward_mbps": 7.0, "rtt_ms": 1900.0, "loss_percent": 1.0}
 
 
 # --- planted faults -------------------------------------------------------------------------------

@@ -355,9 +355,8 @@ def test_tcp_retransmissions_are_counted_across_the_wrap() -> None:
         segment(2000, 0),
     ]
     assert tcp_retransmitted_share(sent) == pytest.approx(1500 / 4000)
-    larger = [
-        segment(number * 1000, 1000, port=6) for number in range(6)
-    ]  # another connection: nothing is repeated
+    # Another connection: nothing is repeated.
+    larger = [segment(number * 1000, 1000, port=6) for number in range(6)]
     assert tcp_retransmitted_share([*sent, *larger]) == 0
     assert (
         tcp_retransmitted_share(
@@ -376,9 +375,8 @@ def test_a_program_that_gets_no_core_is_named() -> None:
 
 def test_the_first_byte_is_the_first_full_packet_after_the_request() -> None:
     transfer = download([1])
-    early = Datagram(
-        RTT_S + 0.005, True, 1200, ("1-rtt",)
-    )  # before the request: the end of the handshake
+    # Before the request: the end of the handshake.
+    early = Datagram(RTT_S + 0.005, True, 1200, ("1-rtt",))
     small = Datagram(2 * RTT_S, True, 300, ("1-rtt",))  # a ticket
     full = Datagram(2 * RTT_S + 0.2, True, 1250, ("1-rtt",))
     whole = CapturedTransfer(

@@ -146,9 +146,8 @@ def test_the_forms_of_three_programs_are_read_alike(program: str, tmp_path: Path
         (0.701, "done", 1),
         (0.8, "done", 1),
     ]
-    assert "blocked" in [
-        one.supply for one in found.points
-    ]  # the stream's credit of 2000 bytes, until 300 ms
+    # The stream's credit of 2000 bytes, until 300 ms.
+    assert "blocked" in [one.supply for one in found.points]
     assert [one.is_slow_start for one in found.points[:-1]] == [True] * (len(found.points) - 1)
     assert {(one.cwnd_bytes, one.rtt_ms) for one in found.points} == {(12000, 650)}
 
