@@ -89,10 +89,8 @@ ROOM = replace(
         ({"in_flight_bytes": 199_000}, "loss recovery"),
         ({"in_flight_bytes": 90_000}, "host"),
         ({"in_flight_bytes": 90_000, "pacing_bps": 300_000.0}, "pacing"),
-        (
-            {"in_flight_bytes": 90_000, "pacing_bps": 3_000_000.0},
-            "host",
-        ),  # it sends less than its rate
+        # It sends less than its rate.
+        ({"in_flight_bytes": 90_000, "pacing_bps": 3_000_000.0}, "host"),
         ({"is_app_limited": True}, "flow control"),
     ],
 )

@@ -142,17 +142,11 @@ def tail(*sizes: int) -> CapturedTransfer:
 @pytest.mark.parametrize(
     ("sizes", "size", "end_s"),
     [
-        (
-            (40, 60),
-            115_000,
-            1.499,
-        ),  # an acknowledgement and CONNECTION_CLOSE, a round trip after the payload
+        # An acknowledgement and CONNECTION_CLOSE, a round trip after the payload.
+        ((40, 60), 115_000, 1.499),
         ((40, 700), 115_000, 1.499 + 2 * RTT_S),
-        (
-            (80,),
-            100 * (1200 - MIN_OVERHEAD_BYTES) + 50,
-            1.499 + RTT_S,
-        ),  # the payload does not fit without it
+        # The payload does not fit without it.
+        ((80,), 100 * (1200 - MIN_OVERHEAD_BYTES) + 50, 1.499 + RTT_S),
     ],
 )
 def test_a_transfer_ends_with_its_last_packet_of_payload(
@@ -264,14 +258,35 @@ def named(transfer: CapturedTransfer, **cpu_s: float) -> tuple[str, ...]:
 HEALTHY = [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 2560, 2560, 2560, 2560, 2560, 2560]
 
 
-def test_a_healthy_download_has_no_symptom() -> None:
-    assert named(download(HEALTHY), client=1.0, server=1.0) == ()
+SMALL, LOST, CONSTANT = "small initial window", "lost handshake packet", "constant window"
+
+
+@pytest.mark.parametrize(
+    ("transfer", "found"),
+    [
+        (download(HEALTHY), ()),
+        (download([1, 2, 4, 8, *HEALTHY]), (SMALL,)),
+        (download([3, 6, *HEALTHY]), (SMALL,)),
+        (download([4, 8, *HEALTHY]), ()),
+        (download([3]), ()),  # it had no more to send
+        (download(HEALTHY, answer_s=1.66, done_s=1.67), (LOST,)),
+        (download(HEALTHY, done_s=RTT_S + 1.3), (LOST,)),
+        (download(HEALTHY, answer_s=1.6 * RTT_S, done_s=1.6 * RTT_S), (LOST,)),
+        (download(HEALTHY, answer_s=1.4 * RTT_S, done_s=1.4 * RTT_S), ()),
+        (download([10, 20, 40, *range(300, 1300, 50)]), ()),  # it grows
+        (download([833] * 8), ()),  # constant for a few round trips
+        (download([10, 20, 40, 80, 160, 320, 640, *[833] * 12]), (CONSTANT,)),
+    ],
+)
+def test_symptoms_are_named_and_a_healthy_download_has_none(
+    transfer: CapturedTransfer, found: tuple[str, ...]
+) -> None:
+    assert named(transfer, client=1.0, server=1.0) == found
 
 
 @pytest.mark.promise("P76")
 def test_a_constant_window_is_named_with_its_size() -> None:
     transfer = download([10, 20, 40, 80, 160, 320, 640, *[833] * 12])
-    assert named(transfer) == ("constant window",)
     assert "1.00 MB per round trip" in symptoms(transfer, RTT_S, RATE_BPS, {})[0]
 
 
@@ -281,26 +296,6 @@ def test_a_constant_window_is_found_if_its_round_trip_is_longer(idle: float) -> 
     found = symptoms(transfer, idle * RTT_S, RATE_BPS, {})
     [text] = [one for one in found if one.startswith("constant window")]
     assert float(text.split()[2]) == pytest.approx(1.0, rel=0.1)
-
-
-def test_a_growing_window_is_not_constant() -> None:
-    assert named(download([10, 20, 40, *range(300, 1300, 50)])) == ()
-
-
-def test_a_small_initial_window_is_named() -> None:
-    assert named(download([1, 2, 4, 8, *HEALTHY])) == ("small initial window",)
-    assert named(download([3])) == ()  # it had no more to send
-    assert named(download([3, 6, *HEALTHY])) == ("small initial window",)
-    assert named(download([4, 8, *HEALTHY])) == ()
-
-
-def test_a_lost_handshake_packet_of_either_side_is_named() -> None:
-    assert named(download(HEALTHY, answer_s=1.66, done_s=1.67)) == ("lost handshake packet",)
-    assert named(download(HEALTHY, done_s=RTT_S + 1.3)) == ("lost handshake packet",)
-    assert named(download(HEALTHY, answer_s=1.6 * RTT_S, done_s=1.6 * RTT_S)) == (
-        "lost handshake packet",
-    )
-    assert named(download(HEALTHY, answer_s=1.4 * RTT_S, done_s=1.4 * RTT_S)) == ()
 
 
 def test_a_retry_costs_a_round_trip_and_is_not_a_lost_packet() -> None:
@@ -314,10 +309,6 @@ def test_a_retry_costs_a_round_trip_and_is_not_a_lost_packet() -> None:
     assert named(retried) == ()
     of_the_client = CapturedTransfer(UDP, (first, answer, replace(retry, from_server=False), *rest))
     assert named(of_the_client) == ("lost handshake packet",)
-
-
-def test_a_window_that_is_constant_for_a_few_round_trips_is_not_named() -> None:
-    assert named(download([833] * 8)) == ()
 
 
 def test_a_short_transfer_has_no_cpu_limit() -> None:
