@@ -61,19 +61,21 @@ class CaseLink:
         """
         return self.plan.return_.udp_goodput_bps * IP_BYTES_PER_UDP_BYTE / 1e6
 
+    def rate_mbps(self, case: Case) -> float:
+        """Return the rate in the direction of a case's payload, Mbit/s."""
+        return self.forward_mbps if case.direction == "download" else self.return_mbps
 
-def build(suite: Suite, case: Case, folder: Path, seed: int = 1) -> CaseLink:
+
+def build(suite: Suite, case: Case, folder: Path) -> CaseLink:
     """Write the profile of a case into `folder` and return its link.
 
     The rate of a carrier is proportional to its bandwidth: the unchanged profile is planned first,
     then bandwidth and CRA are scaled to the rates of the case.
     """
-    unscaled = _link(
-        suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS), seed
-    )
+    unscaled = _link(suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS))
     forward_khz = GEO_FORWARD_KHZ * case.forward_mbps / unscaled.forward_mbps
     return_kbps = GEO_RETURN_KBPS * case.return_mbps / unscaled.return_mbps
-    return _link(suite, case, _profile(folder / case.id, forward_khz, return_kbps), seed)
+    return _link(suite, case, _profile(folder / case.id, forward_khz, return_kbps))
 
 
 def for_virtual_clock(
@@ -121,10 +123,10 @@ def _sets(link: CaseLink, case: Case, change: Change) -> Iterator[LinkSet]:
         yield LinkSet(direction="both", outage=change.outage_s)
 
 
-def build_request(
-    suite: Suite, case: Case, profile: Path = paths.PROFILES / "geo", seed: int = 1
-) -> LinkRequest:
-    """Return the request for the link of a case over a profile; its timeline is added by `for_lab`."""
+def build_request(suite: Suite, case: Case, profile: Path = paths.PROFILES / "geo") -> LinkRequest:
+    """Return the request for the link of a case over a profile. `for_lab` and `for_virtual_clock`
+    add seed and timeline.
+    """
     queue = BdpQueue(bdp=case.queue_bdp or suite.link.queue_bdp)
     direction = Direction(
         queue=queue if case.queue_packets is None else PacketsQueue(packets=case.queue_packets),
@@ -133,7 +135,6 @@ def build_request(
     )
     return LinkRequest(
         profile,
-        seed=seed,
         forward=direction,
         return_=direction,
         terrestrial_one_way_delay_ms=((case.rtt_ms or suite.link.rtt_ms) - GEO_RTT_MS) / 2,
@@ -141,8 +142,8 @@ def build_request(
     )
 
 
-def _link(suite: Suite, case: Case, profile: Path, seed: int) -> CaseLink:
-    request = build_request(suite, case, profile, seed)
+def _link(suite: Suite, case: Case, profile: Path) -> CaseLink:
+    request = build_request(suite, case, profile)
     here = topology.load(paths.LAB_FILE)
     config = build_config(here, "check", request, metrics=profile / "link.jsonl")
     return CaseLink(request, config, plan_link(config))

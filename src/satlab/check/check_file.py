@@ -186,3 +186,10 @@ def load(path: Path, suite: Suite) -> CheckFile:
 def samples(content: CheckFile) -> dict[str, list[Sample]]:
     """Return the samples by case."""
     return {case["id"]: case["samples"] for case in content["cases"]}
+
+
+def verdicts(content: CheckFile) -> dict[tuple[str, float | None], Verdict]:
+    """Return the verdicts by case and mark."""
+    return {
+        (case["id"], one["mark_mb"]): one for case in content["cases"] for one in case["verdicts"]
+    }

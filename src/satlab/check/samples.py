@@ -28,14 +28,14 @@ class Sample:
       not reached.
     - `floors_s`: the shortest possible time to each mark (time_floors.py).
     - `last_packet_s`: the server's last packet at the client's interface. Packets after the payload
-    are not part of `times_s`; the difference is shown.
+      are not part of `times_s`; the difference is shown.
     - `calibration`: checks of link and host that were out of tolerance; empty if none was.
     - `goodput_interop_bps`: as the QUIC interop runner defines it.
     - `return_packets`, `return_bytes`: on the return link during the transfer.
     - `sent_datagrams`, `lost_packets`: as counted by the payload's sender; `acks`: ACK frames of
-    the receiver.
+      the receiver.
     - `retransmitted_share`: retransmitted bytes / bytes sent, at the payload's sender. For QUIC:
-    bytes of streams, from its qlog. For TCP: from sequence numbers at the proxy before the link.
+      bytes of streams, from its qlog. For TCP: from sequence numbers at the proxy before the link.
     - `client_cpu_s`, `server_cpu_s`: user and system time of all its processes.
     - `client_peak_bytes`, `server_peak_bytes`: largest resident memory that was sampled.
     - `client_wait_s`, `server_wait_s`: time in which the program was runnable but had no core.

@@ -184,39 +184,36 @@ class Suite(_Model):
     def _is_consistent(self) -> Self:
         if list(self.marks_mb) != sorted(set(self.marks_mb)):
             raise ValueError("marks_mb must be ascending")
-        large = [case.id for case in self.cases if sum(case.files_bytes) > MOST_FILES_BYTES]
-        if large:
-            raise ValueError(
-                f"files_bytes has more than {MOST_FILES_BYTES} bytes together: {', '.join(large)}"
-            )
-        short = [case.id for case in self.cases if len(case.targets_s) != len(self.marks_mb)]
-        if short:
-            raise ValueError(f"targets_s needs one value (or null) per mark: {', '.join(short)}")
-        empty = [case.id for case in self.cases if not (case.files_bytes or case.lacking)]
-        if not self.marks_mb and empty:
-            raise ValueError(
-                "without marks_mb a case needs test and files_bytes, or lacking:"
-                f" {', '.join(empty)}"
-            )
-        wrong = [
-            case.id for case in self.cases if len(case.reference_s) not in (0, len(self.marks_mb))
-        ]
-        double = [
-            case.id
-            for case in self.cases
-            if case.queue_bdp is not None and case.queue_packets is not None
-        ]
-        if double:
-            raise ValueError(f"queue_bdp and queue_packets exclude each other: {', '.join(double)}")
-        if wrong or (not self.reference and any(case.reference_s for case in self.cases)):
-            raise ValueError(
-                "reference_s needs the suite's reference, and one value (or null) per mark:"
-                f" {wrong}"
-            )
-        ids = [case.id for case in self.cases]
-        twice = sorted(name for name, count in Counter(ids).items() if count > 1)
-        if twice:
-            raise ValueError(f"duplicate ids: {', '.join(twice)}")
+        marks = len(self.marks_mb)
+        wrong = {
+            f"files_bytes has more than {MOST_FILES_BYTES} bytes together": [
+                case.id for case in self.cases if sum(case.files_bytes) > MOST_FILES_BYTES
+            ],
+            "targets_s needs one value (or null) per mark": [
+                case.id for case in self.cases if len(case.targets_s) != marks
+            ],
+            "without marks_mb a case needs test and files_bytes, or lacking": [
+                case.id
+                for case in self.cases
+                if not marks and not case.files_bytes and not case.lacking
+            ],
+            "queue_bdp and queue_packets exclude each other": [
+                case.id
+                for case in self.cases
+                if case.queue_bdp is not None and case.queue_packets is not None
+            ],
+            "reference_s needs the suite's reference, and one value (or null) per mark": [
+                case.id
+                for case in self.cases
+                if case.reference_s and (not self.reference or len(case.reference_s) != marks)
+            ],
+            "duplicate ids": [
+                name for name, count in Counter(case.id for case in self.cases).items() if count > 1
+            ],
+        }
+        for rule, names in wrong.items():
+            if names:
+                raise ValueError(f"{rule}: {', '.join(names)}")
         return self
 
     def case(self, name: str) -> Case:

@@ -56,6 +56,23 @@ def test_a_queue_has_one_limit_and_jitter_and_outages_reach_the_link() -> None:
     assert (step.at_s, step.set_.direction, step.set_.outage) == (3, "both", 2.5)
 
 
+def test_changes_become_those_of_the_satellite_segment() -> None:
+    plan = small({"forward_mbps": 50, "changes": [{"at_s": 45, "forward_mbps": 25, "rtt_ms": 260}]})
+    link: Any = SimpleNamespace(
+        request=case_link.build_request(plan, plan.cases[0]),
+        plan=SimpleNamespace(
+            forward=SimpleNamespace(symbol_rate_baud=25e6), terrestrial_one_way_delay_ms=75.0
+        ),
+    )
+    timeline = case_link.for_lab(link, plan.cases[0], 1, Path("m")).timeline
+    assert timeline is not None and {step.at_s for step in timeline.steps} == {45}
+    found = [step.set_.model_dump(exclude_unset=True) for step in timeline.steps]
+    assert found == [
+        {"direction": "forward", "symbol_rate_baud": 12_500_000},
+        {"direction": "both", "delay_ms": 55.0},
+    ]
+
+
 def test_a_suite_has_its_own_seed_and_number_of_samples(tmp_path: Path) -> None:
     file = tmp_path / "own.yml"
     document = small(seed=7, runs=2, marks_mb=[0.1]).model_dump(
@@ -65,6 +82,5 @@ def test_a_suite_has_its_own_seed_and_number_of_samples(tmp_path: Path) -> None:
     for seed, runs, seeds in ((None, None, [7, 8]), (3, 1, [3])):
         request = CheckRequest(str(file), runs=runs, seed=seed, out=tmp_path / str(len(seeds)))
         found = check_run.run(request, ProgressLog(quiet=True))
-        assert [one.seed for one in found.samples["a"]] == seeds and found.document()[
-            "seed"
-        ] == seeds[0]
+        assert [one.seed for one in found.samples["a"]] == seeds
+        assert found.document()["seed"] == seeds[0]

@@ -154,3 +154,50 @@ def test_a_request_follows_its_schema_and_the_second_transfer_its_first() -> Non
         jsonschema.validate(request, schema)
         assert request["repeats"] == (2 if case.second_after_s else 1)
         assert request == virtual_clock.transfer(etosat, case, 7, {"initial_window": 32}, {})
+
+
+def test_each_case_is_taken_in_each_mode() -> None:
+    resume = suite.load(paths.SUITES / "resume.yml")
+    modes = ("off", "iw32", "iw100", "0rtt", "cr", "0rtt-cr", "blind")
+    ids = [one.id for one in resume.cases]
+    assert ids[:7] == [f"same-{mode}" for mode in modes] and len(ids) == 11 * 7
+    schema = json.loads((paths.SCHEMAS / "virtual-transfer.schema.json").read_text())
+    requests = {one.id: virtual_clock.transfer(resume, one, 1, {}, {}) for one in resume.cases}
+    for request in requests.values():
+        jsonschema.validate(request, schema)
+    assert requests["same-cr"]["server"] == {"careful_resume": "on"}
+    assert (requests["same-cr"]["zero_rtt"], requests["same-0rtt-cr"]["zero_rtt"]) == (False, True)
+    assert requests["slow-source-off"]["source_mbps"] == 20
+    assert requests["two-clients-cr"]["neighbour"] is True
+    assert "neighbour" not in requests["same-cr"]
+
+
+def test_the_open_cells_have_the_links_of_the_draft_and_targets_of_our_own() -> None:
+    second, etosat = (suite.load(paths.SUITES / f"{name}.yml") for name in ("second", "etosat"))
+    open_cells = {one.id for one in etosat.cases if None in one.targets_s}
+    assert {one.id for one in second.cases} == open_cells and second.marks_mb == etosat.marks_mb
+    for one in second.cases:
+        draft = etosat.case(one.id)
+        assert set(draft.targets_s) == {None}
+        links = [
+            each.model_dump(exclude={"targets_s", "reference_s", "zero_rtt"})
+            for each in (one, draft)
+        ]
+        assert links[0] == links[1]
+        # Only what an earlier connection learned can be judged, and it is a verdict of ours.
+        assert (None not in one.targets_s) == (one.second_after_s is not None)
+        assert not one.sends_early_data
+    assert (second.targets, etosat.targets) == ("own target s", "target s")
+
+
+def test_options_of_the_command_line_are_stronger_than_those_of_a_case() -> None:
+    resume = suite.load(paths.SUITES / "resume.yml")
+    request = virtual_clock.transfer(
+        resume, resume.case("same-iw32"), 1, {}, {"initial_window": 16}
+    )
+    assert request["server"] == {"initial_window": 16}
+
+
+def test_a_change_that_changes_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="changes nothing"):
+        small({"changes": [{"at_s": 1}]})

@@ -20,35 +20,36 @@ def possible(
     """Return the sample with its floors; failed if a time is below one.
 
     `marks` in bytes; proxies answer handshakes.
-
-    The request follows the handshake, except as early data (RFC 9001, section 4.6). A download then
-    needs one round trip for request and answer, an upload half a round trip for its last byte. The
-    payload's time at the link's rate is added.
     """
     floors = floors_of(link, case)
     handshake = 0 if has_proxies else 1
-    before = 0 if case.sends_early_data else handshake
-    crossing = 1.0 if case.direction == "download" else 0.5
-    least_ms = [floors.least_ms(before + crossing, mark, case.direction) for mark in marks]
+    least_ms = [least_time_ms(floors, case, mark, handshake) for mark in marks]
     sample = replace(sample, floors_s=tuple(time_ms / 1e3 for time_ms in least_ms))
     if sample.status not in ("ok", "censored"):
         return sample
     faults = [floors.time_fault("handshake", sample.handshake_ms, floors.least_ms(handshake))]
     if case.direction == "download":
-        faults.append(
-            floors.time_fault(
-                "first byte", sample.time_to_first_byte_ms, floors.least_ms(before + 1)
-            )
-        )
+        least_first_ms = least_time_ms(floors, case, 0, handshake)
+        faults.append(floors.time_fault("first byte", sample.time_to_first_byte_ms, least_first_ms))
     for mark, time_s, least in zip(marks, sample.times_s, least_ms, strict=False):
         time_ms = None if time_s is None else time_s * 1e3
         faults.append(floors.time_fault(f"time to {mark / 1e6:g} MB", time_ms, least))
     fault = next(filter(None, faults), "")
-    return (
-        replace(sample, status="failed", reason=fault, times_s=(None,) * len(sample.times_s))
-        if fault
-        else sample
-    )
+    if not fault:
+        return sample
+    return replace(sample, status="failed", reason=fault, times_s=(None,) * len(sample.times_s))
+
+
+def least_time_ms(floors: Floors, case: Case, payload_bytes: float, handshake: int = 1) -> float:
+    """Return the shortest time until so much payload has arrived, ms; `handshake` in round trips.
+
+    The request follows the handshake, except as early data (RFC 9001, section 4.6). A download then
+    needs one round trip for request and answer, an upload half a round trip for its last byte. The
+    payload's time at the link's rate is added.
+    """
+    before = 0 if case.sends_early_data else handshake
+    crossing = 1.0 if case.direction == "download" else 0.5
+    return floors.least_ms(before + crossing, payload_bytes, case.direction)
 
 
 def floors_of(link: CaseLink, case: Case) -> Floors:

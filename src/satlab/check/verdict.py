@@ -141,7 +141,7 @@ def _against_target(
     )
 
 
-def spoilt_by(sample: Sample, *, is_test: bool = False) -> str:
+def spoilt_by(sample: Sample, *, is_test: bool) -> str:
     """Return the failed calibration checks that exclude a sample; empty if the sample counts.
 
     `is_test`: a test case.

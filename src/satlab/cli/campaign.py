@@ -24,6 +24,12 @@ campaign_app = typer.Typer(
 )
 app.add_typer(campaign_app, name="campaign")
 File = Annotated[Path, typer.Argument(help="YAML file of the campaign (docs/campaigns.md).")]
+TaskRetries = Annotated[
+    int,
+    typer.Option(
+        help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
+    ),
+]
 
 
 @command(
@@ -79,12 +85,7 @@ def run_campaign(
             max=1000,
         ),
     ] = None,
-    retries: Annotated[
-        int,
-        typer.Option(
-            help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
-        ),
-    ] = 1,
+    retries: TaskRetries = 1,
     partition: Annotated[str | None, typer.Option(help="Partition of Slurm.")] = None,
     hosts: Annotated[
         Path | None, typer.Option(help="YAML file of the hosts for ssh (docs/campaigns.md).")
@@ -190,12 +191,7 @@ def manifest_of_campaign(
     ],
     jobs: Annotated[int, typer.Option(help="Pods at once.", min=1, max=10_000)] = 4,
     namespace: Annotated[str, typer.Option(help="Kubernetes namespace.")] = "default",
-    retries: Annotated[
-        int,
-        typer.Option(
-            help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
-        ),
-    ] = 1,
+    retries: TaskRetries = 1,
 ) -> int:
     """Print a campaign as a Kubernetes Job with one pod for each task, for kubectl apply."""
     import yaml
@@ -267,10 +263,8 @@ def reproduce(
         typer.Argument(
             help=(
                 "seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002:"
-                " Kosek et al., IFIP "
-                "Networking 2022. seed-003: congestion control across a handover. seed-004: QUIC in"
-                " SATCOM. rfc-9959: what "
-                "Careful Resume costs others."
+                " Kosek et al., IFIP Networking 2022. seed-003: congestion control across a"
+                " handover. seed-004: QUIC in SATCOM. rfc-9959: what Careful Resume costs others."
             )
         ),
     ],
@@ -300,9 +294,8 @@ def reproduce(
         typer.Option(
             help=(
                 "ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003:"
-                " test4/*,more/pie/*. Default: "
-                "all of the paper; types quic-warm and h3-warm are ours, and run where they are"
-                " written out."
+                " test4/*,more/pie/*. Default: all of the paper; types quic-warm and h3-warm are"
+                " ours, and run where they are written out."
             )
         ),
     ] = None,

@@ -76,8 +76,7 @@ def check_suite(
         typer.Option(
             help=(
                 "With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through"
-                " two PEPs, "
-                "also with the presets A to D of seed-004. Default: quinn."
+                " two PEPs, also with the presets A to D of seed-004. Default: quinn."
             )
         ),
     ] = None,
@@ -97,8 +96,7 @@ def check_suite(
         typer.Option(
             help=(
                 "Endpoint of the QUIC interop runner: a folder or root file system with"
-                " run_endpoint.sh, or an OCI "
-                "archive of one. Implies --clock real."
+                " run_endpoint.sh, or an OCI archive of one. Implies --clock real."
             )
         ),
     ] = None,
@@ -107,8 +105,7 @@ def check_suite(
         typer.Option(
             help=(
                 "Endpoint of the QUIC interop runner as the client, --endpoint's otherwise."
-                " Repeatable: each client "
-                "runs with each server."
+                " Repeatable: each client runs with each server."
             )
         ),
     ] = None,
@@ -130,8 +127,7 @@ def check_suite(
         typer.Option(
             help=(
                 "Command of your client in lock-step with the virtual clock"
-                " (docs/virtual-interface.md). Repeatable: "
-                "each client runs with each server."
+                " (docs/virtual-interface.md). Repeatable: each client runs with each server."
             )
         ),
     ] = None,
@@ -212,9 +208,8 @@ def check_suite(
             "--search",
             help=(
                 "Vary the link of one case (--cases, default: medium) under the virtual clock, and"
-                " look for "
-                "conditions in which the stack dies, stalls or is slow. Each becomes a suite."
-                " Status 1: any was found."
+                " look for conditions in which the stack dies, stalls or is slow. Each becomes a"
+                " suite. Status 1: any was found."
             ),
             rich_help_panel=SEARCH,
         ),

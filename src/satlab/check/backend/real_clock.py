@@ -71,7 +71,6 @@ class RealClock:
 
     @property
     def stack(self) -> str:
-        """Name the measured stack."""
         return self.ends.name
 
     def sample(self, suite: Suite, case: Case, link: CaseLink, seed: int, raw: Path) -> Sample:
@@ -92,10 +91,9 @@ class RealClock:
             raise KeyboardInterrupt
         if session.broken:
             raise HostError(f"the lab broke during {case.id}: {session.broken}")
-        lines = metrics_of(session.lab).each()
         samples = [
             line
-            for line in lines
+            for line in metrics_of(session.lab).each()
             if line["type"] == "sample" and line["t_unix_s"] > captures.began_unix_s
         ]
         returned = [line for line in samples if line["return"]]
@@ -106,8 +104,7 @@ class RealClock:
             *(_host_losses(direction, one) for direction, one in ledgers.items()),
         ]
         calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
-        # From the files of outside programs we read only the states that `server_qlog` made from
-        # their qlog.
+        # Of outside programs we read only the states that `qlog_transfer` made from their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         outcome = replace(
             session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None
@@ -115,14 +112,10 @@ class RealClock:
         trace = trace_reader.read(raw, case, outcome, link.plan) if is_traced else None
         marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
         # Only TCP goes through proxies. External programs may always send early data.
-        possible = (
-            case
-            if isinstance(self.ends, SatperfPair)
-            else case.model_copy(update={"zero_rtt": True})
-        )
-        outcome = time_floors.possible(
-            outcome, possible, marks, link, has_proxies=self.ends.protocol == "tcp"
-        )
+        has_proxies = self.ends.protocol == "tcp"
+        if not isinstance(self.ends, SatperfPair):
+            case = case.model_copy(update={"zero_rtt": True})
+        outcome = time_floors.possible(outcome, case, marks, link, has_proxies=has_proxies)
         return replace(
             outcome,
             calibration=", ".join(check.name for check in checks if not check.ok),
@@ -178,9 +171,8 @@ class RealClock:
             "return": (CLIENT, SERVER),
         }.items():
             node = host.topology.node_of(Role(receiver))
-            errors = (
-                host.states[-1].nodes[node].buffer_errors - host.states[0].nodes[node].buffer_errors
-            )
+            before, after = (host.states[index].nodes[node] for index in (0, -1))
+            errors = after.buffer_errors - before.buffer_errors
             source = host.topology.address_of(Role(sender))
             sent, arrived = (
                 packet_ledger.packets_from(captures.packets[side], IPv4Address(source))
@@ -213,9 +205,8 @@ class RealClock:
                 side: _sandbox(request, side, self.ends.server_names) for side in (SERVER, CLIENT)
             }
             try:
-                halt.wait(
-                    up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S
-                )  # packets of the calibration arrive meanwhile
+                # Packets of the calibration arrive meanwhile.
+                halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
                 with captures.running(up):
                     found = _Connections(
                         self.ends, self.stop, halt, up, request, sandboxes, folder

@@ -75,9 +75,8 @@ def test_each_side_keeps_a_folder_from_the_first_connection_to_the_second(tmp_pa
         pair.client(transfer, 1).argv,
     )
     assert server[1] == str(tmp_path / SERVER / "state") and Path(server[1]).is_dir()
-    assert [words[1] for words in clients] == [str(tmp_path / CLIENT / "state")] * 2 and Path(
-        clients[0][1]
-    ).is_dir()
+    assert [words[1] for words in clients] == [str(tmp_path / CLIENT / "state")] * 2
+    assert Path(clients[0][1]).is_dir()
     for only_one in (("c", "{state}"), ("s",)), (("c",), ("s", "{state}")):
         assert not CommandLinePair("x", *only_one).unsupported_reason(transfer.case)
 
@@ -95,9 +94,8 @@ def test_t17_a_second_start_writes_nowhere_that_the_first_could_prepare(tmp_path
         os.chown(tmp_path / CLIENT, 1234, 1234)
     second = pair.client(transfer, 1).argv
     assert first[1] != second[1] and Path(second[1]).is_symlink()
-    assert (tmp_path / "victim").stat().st_uid == os.geteuid() and not list(
-        (tmp_path / "victim").iterdir()
-    )
+    assert (tmp_path / "victim").stat().st_uid == os.geteuid()
+    assert not list((tmp_path / "victim").iterdir())
     assert (
         "folder for downloads is missing"
         in pair.sample(transfer, 1, DONE, captured(103_000)).reason
@@ -131,9 +129,8 @@ def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
     found = pair.sample(transfer, 0, replace(DONE, output_tail="no room"), captured(103_000))
     assert found.status == ("failed" if words else "ok") and words in found.reason
     if not words:
-        assert found.times_s[1] == pytest.approx(10.0, abs=0.1) and found.times_s[
-            0
-        ] == pytest.approx(5.5, abs=0.1)
+        assert found.times_s[1] == pytest.approx(10.0, abs=0.1)
+        assert found.times_s[0] == pytest.approx(5.5, abs=0.1)
 
 
 @pytest.mark.parametrize(

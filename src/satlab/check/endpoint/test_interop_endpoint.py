@@ -250,14 +250,10 @@ def test_the_lab_has_the_addresses_of_the_contract() -> None:
     addresses = {
         (n, i): str(e.address) for n, node in lab.nodes.items() for i, e in node.interfaces.items()
     }
-    assert (
-        addresses["client", "eth0"] == "193.167.0.100"
-        and addresses["proxy-st", "lan0"] == "193.167.0.2"
-    )
-    assert (
-        addresses["server", "eth0"] == "193.167.100.100"
-        and addresses["proxy-gw", "inet0"] == "193.167.100.2"
-    )
+    assert addresses["client", "eth0"] == "193.167.0.100"
+    assert addresses["proxy-st", "lan0"] == "193.167.0.2"
+    assert addresses["server", "eth0"] == "193.167.100.100"
+    assert addresses["proxy-gw", "inet0"] == "193.167.100.2"
     subnets = {str(route.destination) for route in topology.routes(lab)["client"]}
     assert "193.167.100.0/24" in subnets and "198.18.1.0/24" not in subnets
 
@@ -294,10 +290,8 @@ def test_a_second_download_has_the_first_one_s_state_and_an_empty_folder(tmp_pat
     server, *clients = pair.server(transfer), pair.client(transfer, 0), pair.client(transfer, 1)
     assert {one.environment["TESTCASE"] for one in (server, *clients)} == {"second-download"}
     folders = [{bind.target: bind for bind in one.mounts} for one in (server, *clients)]
-    assert (
-        all(one["/state"].writable for one in folders)
-        and server.environment["STATEDIR"] == "/state/"
-    )
+    assert all(one["/state"].writable for one in folders)
+    assert server.environment["STATEDIR"] == "/state/"
     # Each side has its own, the same for both connections.
     assert folders[1]["/state"] == folders[2]["/state"] != folders[0]["/state"]
     assert folders[1]["/downloads"].source != folders[2]["/downloads"].source
@@ -331,16 +325,12 @@ def test_an_image_starts_as_its_configuration_has_it(tmp_path: Path) -> None:
     variables = {CLIENT: {"CLIENT_PARAMS": "--window 5", "QUIC_GO_X": "1"}}
     with interop_endpoint.opened(archive, SCRIPT, variables) as pair:
         server, client = pair.server(transfer), pair.client(transfer, 0)
-    assert (pair.name, client.argv, client.directory) == (
-        "quic-go to ngtcp2",
-        ("./run_endpoint.sh",),
-        "/quic-go",
-    )
+    assert pair.name == "quic-go to ngtcp2"
+    assert client.argv == ("./run_endpoint.sh",)
+    assert client.directory == "/quic-go"
     assert (client.environment["PATH"], client.environment["ROLE"]) == ("/quic-go:/bin", "client")
-    assert (client.environment["CLIENT_PARAMS"], client.environment["QUIC_GO_X"]) == (
-        "--window 5",
-        "1",
-    )
+    assert client.environment["CLIENT_PARAMS"] == "--window 5"
+    assert client.environment["QUIC_GO_X"] == "1"
     assert client.base != server.base == Path("/") and server.argv == ("/run_endpoint.sh",)
     assert server.environment["CLIENT_PARAMS"] == "" and "PATH" not in server.environment
 

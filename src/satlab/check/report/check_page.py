@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from satlab.check import verdict
@@ -52,17 +53,6 @@ STYLE: dict[Cause, CauseStyle] = {
     "host": CauseStyle("--c5", "x"),
     "delivery": CauseStyle("--c1", "."),
 }
-
-
-@dataclass(frozen=True)
-class TracedTransfer:
-    """A transfer with its trace. The page shows the transfer of median duration of each case and
-    folds the others.
-    """
-
-    sample: Sample
-    trace: TransferTrace
-    is_median: bool
 
 
 def write(check: CheckResult) -> Path:
@@ -151,22 +141,23 @@ def _time_by_cause(check: CheckResult) -> Plot | None:
 
 
 def _transfers(check: CheckResult) -> list[Text | Plot]:
-    """Plot every sample that has a trace, those of median duration first."""
-    transfers = []
+    """Plot every sample that has a trace, those of median duration first and the others folded."""
+    shown, folded = [], []
     for case, samples in check.samples.items():
-        traced = sorted(
-            (one for one in samples if one.spent_s),
-            key=lambda one: sum((one.spent_s or {}).values()),
-        )
-        for rank, sample in enumerate(traced):
+        traced = [(sum(one.spent_s.values()), one) for one in samples if one.spent_s]
+        traced.sort(key=itemgetter(0))
+        for rank, (_, sample) in enumerate(traced):
             trace = trace_reader.read(
                 check.folder / "raw", check.suite.case(case), sample, check.links[case].plan
             )
-            if trace is not None:
-                transfers.append(TracedTransfer(sample, trace, rank == (len(traced) - 1) // 2))
-    transfers.sort(key=lambda one: not one.is_median)
+            if trace is None:
+                continue
+            if rank == (len(traced) - 1) // 2:
+                shown.append(_plot(sample, trace, is_folded=False))
+            else:
+                folded.append(_plot(sample, trace, is_folded=True))
     note = "The transfer of median duration of each case; the others are folded below."
-    return [Text(note, "note"), *map(_plot, transfers)]
+    return [Text(note, "note"), *shown, *folded]
 
 
 @dataclass(frozen=True)
@@ -188,9 +179,9 @@ CURVES = (
 )
 
 
-def _plot(transfer: TracedTransfer) -> Plot:
+def _plot(sample: Sample, trace: TransferTrace, *, is_folded: bool) -> Plot:
     """Plot the causes as a band over time, with window, bytes in flight, queues and RTT below it."""
-    sample, trace, spans = transfer.sample, transfer.trace, transfer.trace.spans()
+    spans = trace.spans()
     states = trace.states[:: max(1, len(trace.states) // MAX_POINTS)]
     times = [state.t_s for state in states]
     curves = [
@@ -226,7 +217,7 @@ def _plot(transfer: TracedTransfer) -> Plot:
         table=Table(("cause", "from (s)", "until (s)"), rows, numbers=("from (s)", "until (s)")),
         bars="overlay",
         room=120,
-        folded=not transfer.is_median,
+        folded=is_folded,
     )
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from satlab.check import check_file
 from satlab.check.check_file import Verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
@@ -184,14 +185,7 @@ def _growth(check: CheckResult) -> Table:
 def _other_checks(check: CheckResult) -> Table:
     """The times of this check and of `--compare-with`, stack by stack."""
     documents = [check.contents(), *check.others]
-    measured = [
-        {
-            (case["id"], one["mark_mb"]): one
-            for case in document["cases"]
-            for one in case["verdicts"]
-        }
-        for document in documents
-    ]
+    measured = [check_file.verdicts(document) for document in documents]
     rows = [
         (
             one.case,
@@ -301,17 +295,6 @@ def _source(check: CheckResult, case: str, *names: str) -> str:
     return ", ".join(sorted({one.sources.get(name, "stack") for one, name in known}))
 
 
-def host_losses(sample: Sample) -> dict[str, str]:
-    """Return the number of packets that the host lost, by direction; only directions with
-    losses.
-    """
-    found = {
-        name: (one["by_host"] or 0, one["sent"] or 0)
-        for name, one in (sample.ledgers or {}).items()
-    }
-    return {name: f"{lost} of {sent} packets" for name, (lost, sent) in found.items() if lost}
-
-
 def notices(check: CheckResult) -> Table:
     """Symptoms of slow transfers, calibration checks out of tolerance, and files that were not
     used; each with the seeds of its samples.
@@ -319,9 +302,16 @@ def notices(check: CheckResult) -> Table:
     seeds: dict[tuple[str, str], list[str]] = {}
     for case, samples in check.samples.items():
         for one in samples:
-            off = [f"out of calibration: {one.calibration}"] if one.calibration else []
-            losses = (f"host losses, {name}: {count}" for name, count in host_losses(one).items())
-            for text in (*one.symptoms, *off, *losses, *(warning.text for warning in one.warnings)):
+            texts = list(one.symptoms)
+            if one.calibration:
+                texts.append(f"out of calibration: {one.calibration}")
+            texts += [
+                f"host losses, {direction}: {counts['by_host']} of {counts['sent'] or 0} packets"
+                for direction, counts in (one.ledgers or {}).items()
+                if counts["by_host"]
+            ]
+            texts += [warning.text for warning in one.warnings]
+            for text in texts:
                 seeds.setdefault((case, text), []).append(str(one.seed))
     rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]
     return table("symptoms and warnings", ("case", "symptom or warning", "seeds"), rows)

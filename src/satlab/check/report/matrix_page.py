@@ -10,7 +10,7 @@ from html import escape as html_escape
 from pathlib import Path
 
 from satlab.check import check_file, verdict
-from satlab.check.check_file import CheckFile, Verdict
+from satlab.check.check_file import CheckFile
 from satlab.check.report import check_tables
 from satlab.check.report.check_tables import RESULT_WORDS
 from satlab.check.trace import causes
@@ -44,14 +44,14 @@ class StackMatrix:
         of the stack's newest check.
         """
         head = ("case", "MB", "target s", "floor s", *self.checks)
-        keys = dict.fromkeys(key for one in self._newest for key in verdicts(one))
+        keys = dict.fromkeys(key for one in self._newest for key in check_file.verdicts(one))
         title = f"{self._newest[0]['suite']}: median s, verdict, main cause"
         return check_tables.table(title, head, [self._row(key) for key in keys])
 
     def _row(self, key: Key) -> tuple[str, ...]:
         case, mark = key
-        known = [one for one in self._newest if key in verdicts(one)]
-        target_s = verdicts(known[0])[key]["target_s"]
+        known = [one for one in self._newest if key in check_file.verdicts(one)]
+        target_s = check_file.verdicts(known[0])[key]["target_s"]
         floors_s = [floor for one in known if (floor := _floor_s(one, key)) is not None]
         return (
             case,
@@ -72,7 +72,7 @@ class StackMatrix:
                 state: State = "good" if met == judged else "bad"
                 found.append(Tile(f"{met}/{judged}", f"{what}: {stack}", state=state))
             else:
-                count = len(verdicts(history[-1]))
+                count = len(check_file.verdicts(history[-1]))
                 found.append(Tile(str(count), f"figures, none with a target: {stack}"))
         return found
 
@@ -81,7 +81,7 @@ class StackMatrix:
         of each case.
         """
         stacks = {stack: history for stack, history in self.checks.items() if len(history) > 1}
-        last = {case: mark for one in self._newest for case, mark in verdicts(one)}
+        last = {case: mark for one in self._newest for case, mark in check_file.verdicts(one)}
         plots = (_trend(number, key, stacks) for number, key in enumerate(last.items()))
         return [plot for plot in plots if plot is not None]
 
@@ -119,19 +119,13 @@ def write(matrix: StackMatrix, path: Path) -> None:
     html.write(matrix.page(), path)
 
 
-def verdicts(document: CheckFile) -> dict[Key, Verdict]:
-    """Return the verdicts of a check by case and mark."""
-    return {
-        (case["id"], one["mark_mb"]): one for case in document["cases"] for one in case["verdicts"]
-    }
-
-
 def targets_met(document: CheckFile) -> tuple[int, int, str]:
     """Return the number of targets that a check met, their total, and their name (see
     `verdict.met`).
     """
     return verdict.met(
-        (one["mark_mb"], one["target_s"], one["result"]) for one in verdicts(document).values()
+        (one["mark_mb"], one["target_s"], one["result"])
+        for one in check_file.verdicts(document).values()
     )
 
 
@@ -160,7 +154,7 @@ def badge(matrix: StackMatrix) -> str:
 
 
 def _cell(document: CheckFile, key: Key) -> str:
-    one = verdicts(document).get(key)
+    one = check_file.verdicts(document).get(key)
     if one is None:
         return NOT_RUN
     spent_s = next(case["spent_s"] for case in document["cases"] if case["id"] == key[0])
@@ -182,9 +176,9 @@ def _trend(number: int, key: Key, stacks: Mapping[str, Sequence[CheckFile]]) -> 
     lines, rows = [], []
     for style, (stack, history) in enumerate(stacks.items()):
         found = [
-            (at, verdicts(one)[key]["median_s"])
+            (at, check_file.verdicts(one)[key]["median_s"])
             for at, one in enumerate(history, 1)
-            if key in verdicts(one)
+            if key in check_file.verdicts(one)
         ]
         measured = [(at, median_s) for at, median_s in found if median_s is not None]
         if len(measured) > 1:

@@ -4,15 +4,13 @@ under test.
 """
 
 import json
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from satlab.check import case_link, time_floors
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
-from satlab.check.samples import Sample
 from satlab.check.search import faults
 from satlab.check.search.conditions import Changes, Space
 from satlab.check.search.faults import Limits, Observed
@@ -42,11 +40,8 @@ class Evaluator:
 
     def __call__(self, changes: Changes, seed: int) -> Evaluation:
         """Return the evaluation of a condition, with its fault. Raises as VirtualClock.sample."""
-        folder = Path(tempfile.mkdtemp(dir=self.work))
-        try:
-            return self._evaluate(changes, seed, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with TemporaryDirectory(dir=self.work, ignore_cleanup_errors=True) as folder:
+            return self._evaluate(changes, seed, Path(folder))
 
     def _evaluate(self, changes: Changes, seed: int, folder: Path) -> Evaluation:
         suite = self.space.suite_of(changes, seed=seed, timeout_s=LONGEST_S)
@@ -56,25 +51,27 @@ class Evaluator:
         except ConfigError:
             if not changes:
                 raise
-            return Evaluation(
-                None, is_judged=False
-            )  # such a link is impossible: for example, its queue holds no packet
+            # Such a link is impossible: for example, its queue holds no packet.
+            return Evaluation(None, is_judged=False)
         values = self.space.base | dict(changes)
-        rate_mbps = link.forward_mbps if case.direction == "download" else link.return_mbps
+        rate_mbps = link.rate_mbps(case)
         allowed_s = faults.allowed_wait_s(values, rate_mbps, self.limits)
-        reference_s = faults.arithmetic_s(_floor_s(suite, link), values, rate_mbps)
+        payload_bytes = suite.marks_mb[-1] * 1e6
+        floors = time_floors.floors_of(link, case)
+        floor_s = time_floors.least_time_ms(floors, case, payload_bytes) / 1e3
+        reference_s = faults.arithmetic_s(floor_s, values, rate_mbps)
         if self.reference is not None:
             limit_s = min(LONGEST_S, REFERENCE_FACTOR * reference_s + GRACE_S)
-            found, _ = self._observed(self.reference, changes, seed, limit_s, link, folder)
+            found = self._observed(self.reference, changes, seed, limit_s, link, folder)
             if faults.fault(found, None, allowed_s, self.limits) or found.time_s is None:
                 return Evaluation(None, is_judged=False)
             reference_s = found.time_s
         if reference_s / self.limits.share + allowed_s + GRACE_S > LONGEST_S:
             return Evaluation(None, is_judged=False)
         timeout_s = limit_of(reference_s, allowed_s, self.limits)
-        found, sample = self._observed(self.stack, changes, seed, timeout_s, link, folder)
-        if sample.status == "unsupported":
-            return Evaluation(None, is_judged=False, reason=sample.reason)
+        found = self._observed(self.stack, changes, seed, timeout_s, link, folder)
+        if found.status == "unsupported":
+            return Evaluation(None, is_judged=False, reason=found.reason)
         kind = faults.fault(found, reference_s, allowed_s, self.limits)
         return Evaluation(kind, True, found.reason, found.time_s, reference_s, found.wait_s)
 
@@ -83,14 +80,9 @@ class Evaluator:
         long as the fault persists.
         """
         plain = self.space.suite_of(finding.changes, seed=finding.seed, timeout_s=LONGEST_S)
-        folder = Path(tempfile.mkdtemp(dir=self.work))
-        try:
-            link = case_link.build(plain, plain.cases[0], folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        rate_mbps = (
-            link.forward_mbps if plain.cases[0].direction == "download" else link.return_mbps
-        )
+        [case] = plain.cases
+        with TemporaryDirectory(dir=self.work, ignore_cleanup_errors=True) as folder:
+            rate_mbps = case_link.build(plain, case, Path(folder)).rate_mbps(case)
         allowed_s = faults.allowed_wait_s(self.space.base | finding.changes, rate_mbps, self.limits)
         return self.space.suite_of(
             finding.changes,
@@ -108,7 +100,7 @@ class Evaluator:
         timeout_s: float,
         link: CaseLink,
         folder: Path,
-    ) -> tuple[Observed, Sample]:
+    ) -> Observed:
         suite = self.space.suite_of(changes, seed=seed, timeout_s=timeout_s)
         [case] = suite.cases
         sample = clock.sample(suite, case, link, seed, folder)
@@ -120,7 +112,7 @@ class Evaluator:
             start_s = document["transfers"][-1]["started_s"]
             end_s = start_s + document["transfers"][-1]["duration_s"]
             wait_s = faults.longest_wait_s(document["samples"], start_s, end_s)
-        return Observed(sample.status, sample.reason, time_s, wait_s), sample
+        return Observed(sample.status, sample.reason, time_s, wait_s)
 
 
 def limit_of(reference_s: float, allowed_wait_s: float, limits: Limits) -> float:
@@ -137,15 +129,3 @@ def target_of(finding: Finding, allowed_wait_s: float, limits: Limits) -> float:
     if finding.kind == "stalls" and finding.time_s is not None and finding.wait_s is not None:
         return round(finding.time_s - (finding.wait_s - allowed_wait_s), 3)
     return round((finding.reference_s or LONGEST_S) / limits.share, 3)
-
-
-def _floor_s(suite: Suite, link: CaseLink) -> float:
-    """Return the shortest possible time of a suite's only case, s (time_floors.py)."""
-    [case] = suite.cases
-    before = 0 if case.sends_early_data else 1
-    crossing = 1.0 if case.direction == "download" else 0.5
-    payload_bytes = suite.marks_mb[-1] * 1e6
-    return (
-        time_floors.floors_of(link, case).least_ms(before + crossing, payload_bytes, case.direction)
-        / 1e3
-    )

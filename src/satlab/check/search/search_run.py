@@ -8,7 +8,6 @@ In the folder of a search are search.json and, for each finding, a suite finding
 import shutil
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from satlab.check.check_run import CheckRequest
 from satlab.check.search import search_file
 from satlab.check.search.conditions import Space
 from satlab.check.search.evaluator import Evaluator
-from satlab.check.search.faults import Kind, Limits
+from satlab.check.search.faults import Limits
 from satlab.check.search.search_file import Finding, Input, Reference, SearchRecord
 from satlab.check.search.search_loop import Search
 from satlab.check.suite import Suite
@@ -32,7 +31,6 @@ from satlab.common.files import new_folder
 from satlab.common.sudo_caller import chown_to_caller
 
 DEFAULT_CASE = "medium"
-VERBS: Mapping[Kind, str] = {"dies": "dies", "stalls": "stalls", "slow": "is slow"}
 
 
 @dataclass(frozen=True)
@@ -205,11 +203,11 @@ class _Running:
 def _write_suite(result: SearchResult, finding: Finding, found: Suite) -> None:
     document = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     asked = result.record.input
+    fault = "is slow" if finding.kind == "slow" else finding.kind
     head = (
-        f"# {escape.visible(asked.stack)} {VERBS[finding.kind]} here; trial {finding.trial} of a"
-        " search around "
+        f"# {escape.visible(asked.stack)} {fault} here; trial {finding.trial} of a search around"
+        f" {asked.case} of {asked.suite}.\n"
     )
-    head += f"{asked.case} of {asked.suite}.\n"
     content = yaml.safe_dump(document, sort_keys=False, width=120)
     (result.folder / f"{found.name}.yml").write_text(head + content)
 

@@ -90,9 +90,8 @@ def test_the_first_trial_is_the_case_and_others_follow_from_seed_and_number() ->
 def test_what_has_no_effect_does_not_count(values: dict[str, float]) -> None:
     effective = MEDIUM.effective(values | {"queue_bdp": MEDIUM.base["queue_bdp"]})
     assert "queue_bdp" not in effective
-    assert (
-        "burst_packets" not in effective or "loss_percent" in effective
-    ) and effective.items() <= values.items()
+    assert "burst_packets" not in effective or "loss_percent" in effective
+    assert effective.items() <= values.items()
 
 
 @pytest.mark.parametrize("number", range(60))
@@ -130,9 +129,8 @@ def test_what_a_case_has_stays() -> None:
 @given(st.floats(0.0001, 0.1), st.floats(2, 50))
 def test_bursts_have_the_ratio_and_the_length(ratio: float, burst: float) -> None:
     process = GilbertElliott.model_validate(loss(ratio, burst))
-    assert process.p / (process.p + process.r) == pytest.approx(
-        ratio
-    ) and 1 / process.r == pytest.approx(burst)
+    assert process.p / (process.p + process.r) == pytest.approx(ratio)
+    assert 1 / process.r == pytest.approx(burst)
     assert loss(ratio, 1) == {"unit": "packet", "ratio": ratio}
 
 
@@ -221,11 +219,8 @@ def test_values_are_rounded_while_the_fault_persists() -> None:
         return changes.get("forward_mbps", 50) <= 7.4 and len(changes) == 3
 
     found = shrink(MEDIUM, start, holds, lambda _: None)
-    assert found == {
-        "forward_mbps": 7.0,
-        "rtt_ms": 1900.0,
-        "loss_percent": 1.0,
-    }  # 2000 ms would be out of range
+    # 2000 ms would be out of range.
+    assert found == {"forward_mbps": 7.0, "rtt_ms": 1900.0, "loss_percent": 1.0}
 
 
 # --- planted faults -------------------------------------------------------------------------------

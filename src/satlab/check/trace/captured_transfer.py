@@ -215,7 +215,8 @@ def transfer_of(
         protocol, from_server, payload, size = segment
         start_ns = start_ns or packet.t_ns
         parts = list(quic_packets(payload)) if protocol == UDP else []
-        kinds, ids = tuple(kind for kind, _ in parts), tuple(name for _, name in parts if name)
+        kinds = tuple(part.kind for part in parts)
+        ids = tuple(part.source for part in parts if part.source)
         datagrams.append(Datagram((packet.t_ns - start_ns) * NS, from_server, size, kinds, ids))
         if protocol == UDP and payload:
             heads.append((from_server, payload))

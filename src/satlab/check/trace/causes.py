@@ -4,34 +4,33 @@
 Linux reports the limits of a TCP sender in the same way (`tcp_info`: busy, receive window, send
 buffer). The rules for the time between two states; the first one that holds applies:
 
-1. `handshake`: the sender has no request yet, or its window has room and its handshake is not
+1. `handshake`: the sender has no request yet. Or its window has room and its handshake is not
    complete: until then a server may send three times what it received (RFC 9000, section 8.1).
-2. `link`: packets wait for the payload's link all the time, or the link carried its capacity in the
-last round trip without a queue, as with a sender that paces by a model of the path. No sender could
-be faster.
+2. `link`: packets wait for the payload's link all the time. Or the link carried its capacity in
+   the last round trip without a queue, as with a sender that paces by a model of the path. No
+   sender could be faster.
 3. `delivery`: all data was sent. The last packets, and retransmissions of the last losses, are in
    flight.
 4. `application`: the window has room, and the application has no data at the moment.
 5. `flow control`: window and application have more, but the peer's credit or the send buffer is
-used up. For a sender that paces, 4 and 5 must hold for a whole round trip: between two packets it
-waits for its pacer, not for data.
+   used up. A sender that paces waits for its pacer between two packets, not for data: for it, 4
+   and 5 must hold for a whole round trip.
 6. `ack link`: acknowledgements wait for their link all the time. The window opens only as fast as
    they pass.
-7. `host`: in the last round trip never more than half of the window was in flight, although there
-   was data and credit:
-   the sender lacks CPU, or waits for a timer. A sender that follows acknowledgements fills at least
-   half of a window that doubles with each round trip. This does not apply to a sender that paces at
-   the rate that it sends.
-8. `pacing`: in the last round trip the window always had room, and did not grow by a quarter or the
-   sender sent at its pacing rate: the sender chose a rate below the link's. Or its controller,
+7. `host`: the sender lacks CPU, or waits for a timer. In the last round trip never more than half
+   of the window was in flight, although there was data and credit. A sender that follows
+   acknowledgements fills at least half of a window that doubles with each round trip. The rule
+   does not apply to a sender that sends at its pacing rate.
+8. `pacing`: the sender chose a rate below the link's. In the last round trip the window always had
+   room, and did not grow by a quarter or the sender sent at its pacing rate. Or its controller,
    which sets a rate, had reduced the window without a loss, as BBR does to measure the round trip.
 9. `slow start`: the window limits, without a loss so far: it still grows towards the capacity of
    the path. With a controller that sets a rate: the window is the largest so far, also after
    losses.
 10. `congestion avoidance`: the window limits and grows slowly, without a loss so far: slow start
-   ended because the delay rose (HyStart++, RFC 9406), or by an ECN mark.
+    ended because the delay rose (HyStart++, RFC 9406), or by an ECN mark.
 11. `loss recovery`: the window limits, after losses have reduced it. If the host, and not link and
-queues, lost most of the packets, the cause is `host`.
+    queues, lost most of the packets, the cause is `host`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -95,11 +94,12 @@ Supply = Literal["done", "blocked", "slow"]
 class SenderState:
     """A sender and its path at `t_s`, s since the start of the connection.
 
-    Queues in ms that their link needs for them.
-
-    `link_share`: share of its capacity that the payload's link carried in the last round trip; 0 if
-    unknown. `pacing_bps` None: unknown. `supply`: all data was sent (done), credit or send buffer
-    is used up (blocked), or neither (slow).
+    - `supply`: all data was sent (done), credit or send buffer is used up (blocked), or neither
+      (slow).
+    - `payload_queue_ms`, `ack_queue_ms`: the time that the link needs to send its queue.
+    - `link_share`: share of its capacity that the payload's link carried in the last round trip; 0
+      if unknown.
+    - `pacing_bps`: None if unknown.
     """
 
     t_s: float
@@ -145,11 +145,10 @@ class Span:
 
 @dataclass(frozen=True)
 class TransferTrace:
-    """A transfer from 0 to `end_s`, its states by time.
+    """A transfer from 0 to `end_s`, with the states of its sender by time.
 
-    The sender had the request at `requested_s`; None: never.
-
-    `is_lost_by_host`: the host lost most of the lost packets.
+    The sender had the request at `requested_s`; None: never. `is_lost_by_host`: the host lost most
+    of the lost packets.
     """
 
     requested_s: float | None
@@ -190,15 +189,13 @@ class TransferTrace:
                 yield Span(begin, end, self._cause(min(index, len(times) - 1), requested_s))
 
     def _cause(self, index: int, requested_s: float) -> Cause:
+        """Judge the interval that ends with a state."""
         now, before = self.states[index], self.states[max(0, index - 1)]
         if min(now.payload_queue_ms, before.payload_queue_ms) > BUSY_QUEUE_MS:
             return "link"
         is_done = now.lacks_supply and now.supply == "done"
-        if (
-            now.link_share >= BUSY_SHARE
-            and now.t_s - now.rtt_ms / 1e3 >= requested_s
-            and not is_done
-        ):
+        is_after_request = now.t_s - now.rtt_ms / 1e3 >= requested_s
+        if now.link_share >= BUSY_SHARE and is_after_request and not is_done:
             return "link"
         if now.is_handshaking and now.has_room:
             return "handshake"
@@ -265,9 +262,8 @@ def _keeps_a_rate(round_trip: Sequence[SenderState]) -> bool:
     """
     if len(round_trip) < MIN_STATES or not all(state.has_room for state in round_trip):
         return False
-    return (
-        round_trip[0].is_paced or round_trip[0].cwnd_bytes < SLOW_GROWTH * round_trip[-1].cwnd_bytes
-    )
+    last, first = round_trip[0], round_trip[-1]
+    return last.is_paced or last.cwnd_bytes < SLOW_GROWTH * first.cwnd_bytes
 
 
 _CAUSE_OF_SUPPLY: Mapping[Supply, Cause] = {

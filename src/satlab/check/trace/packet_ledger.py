@@ -4,9 +4,10 @@ received.
 
 The interfaces of both endpoints count sent and arrived packets. satlink's two links of a direction
 (with interfaces of the host between them) count packets that enter and leave. The receiver's UDP
-sockets count buffer errors. Each packet is in exactly one account: sent = lost_before_link +
-dropped + lost +
-lost_between_links + unaccounted + lost_after_link + buffer_errors + received.
+sockets count buffer errors. Each packet is in exactly one account:
+
+    sent = lost_before_link + dropped + lost + lost_between_links + unaccounted
+           + lost_after_link + buffer_errors + received
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,14 +68,6 @@ class Ledger:
         return None if self.reported is None else max(0, self.reported - network)
 
     @property
-    def closes(self) -> bool:
-        """Whether the accounts add up: no packet is unaccounted for, and none is counted that was
-        not sent.
-        """
-        host = (self.lost_before_link, self.lost_between_links, self.lost_after_link)
-        return self.unaccounted == 0 and min(host) >= 0
-
-    @property
     def text(self) -> str:
         """Return the accounts that are not empty."""
         accounts = {
@@ -98,12 +91,8 @@ class Ledger:
 
 def packets_from(packets: Iterable[Packet], source: IPv4Address) -> int:
     """Count the IPv4 packets of a source."""
-    return sum(_is_from(packet, source) for packet in packets)
-
-
-def _is_from(packet: Packet, source: IPv4Address) -> bool:
-    head = packet.head
-    return len(head) >= 20 and head[0] >> 4 == 4 and head[12:16] == source.packed
+    heads = (packet.head for packet in packets if len(packet.head) >= 20)
+    return sum(head[0] >> 4 == 4 and head[12:16] == source.packed for head in heads)
 
 
 def of(

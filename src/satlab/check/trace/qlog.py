@@ -190,15 +190,14 @@ def _document(file: Any, budget: _Budget) -> Any:
 
 def _elements(text: bytes, file: Any, budget: _Budget) -> Iterator[Any]:
     """Yield the elements of an array up to its end, or to the end of the file."""
-    decoder, buffer = json.JSONDecoder(parse_constant=lambda _: None), text.decode(errors="replace")
-    at = 0
+    buffer, at = text.decode(errors="replace"), 0
     while True:
         while at < len(buffer) and buffer[at] in ", \t\r\n":
             at += 1
         if buffer[at : at + 1] == "]":
             return
         try:
-            element, at = decoder.raw_decode(buffer, at)
+            element, at = _DECODER.raw_decode(buffer, at)
         except (ValueError, RecursionError):
             budget.check()
             more = file.read(CHUNK_BYTES)

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from satlab.check.trace.quic_headers import varint
+from satlab.check.trace.quic_headers import QuicPacket, quic_packets, varint
 
+VERSION_1 = b"\0\0\0\x01"
 INITIAL_SALT = bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a")
 """RFC 9001, section 5.2."""
 HELLO_RETRY_REQUEST = bytes.fromhex(
@@ -130,40 +131,14 @@ def handshakes(datagrams: Sequence[tuple[bool, bytes]]) -> list[Handshake]:
     """
     found: list[Handshake] = []
     for from_server, payload in datagrams:
-        for packet in _initials(payload):
+        for packet in quic_packets(payload):
+            if packet.kind != "initial" or packet.data[1:5] != VERSION_1:
+                break  # Initial packets come before all others
             _take(found, packet, from_server=from_server)
     return found
 
 
-@dataclass(frozen=True)
-class _Initial:
-    """An Initial packet: connection ids, where its packet number starts, its end."""
-
-    data: bytes
-    destination: bytes
-    source: bytes
-    number_at: int
-
-
-def _initials(payload: bytes) -> Iterator[_Initial]:
-    """Yield the Initial packets of version 1 of a datagram, which come before all others."""
-    while (
-        len(payload) > 7 and payload[0] & 0xB0 == 0x80 and payload[1:5] == b"\0\0\0\x01"
-    ):  # any fixed bit (RFC 9287)
-        try:
-            at = 6 + payload[5]
-            destination = payload[6:at]
-            source = payload[at + 1 : at + 1 + payload[at]]
-            at += 1 + payload[at]
-            token, at = varint(payload, at)
-            length, at = varint(payload, at + token)
-        except IndexError:
-            return
-        yield _Initial(payload[: at + length], destination, source, at)
-        payload = payload[at + length :]
-
-
-def _take(found: list[Handshake], packet: _Initial, *, from_server: bool) -> None:
+def _take(found: list[Handshake], packet: QuicPacket, *, from_server: bool) -> None:
     """Decrypt a packet with the keys of a known connection. A client's packet may begin a
     connection, or change its keys after a Retry.
     """
@@ -190,10 +165,12 @@ def _take(found: list[Handshake], packet: _Initial, *, from_server: bool) -> Non
         return
 
 
-def _decrypted(packet: _Initial, original: bytes, *, from_server: bool) -> bytes | None:
+def _decrypted(packet: QuicPacket, original: bytes, *, from_server: bool) -> bytes | None:
     """Return the payload of an Initial packet; None if other keys protect the packet, or it is cut
     off.
     """
+    if packet.number_at is None:
+        return None
     secret = initial_secret(original, from_server=from_server)
     key, iv = (
         expand_label(secret, hashes.SHA256, f"quic {name}", size)

@@ -57,9 +57,8 @@ def sampled(folder: Path, records: list[dict[str, Any]]) -> Sample:
 
 def test_phases_of_a_sender_s_qlog_have_the_client_s_clock_and_words(tmp_path: Path) -> None:
     found = sampled(tmp_path, with_phases(*JUMP))
-    assert (
-        found.careful_resume is not None and found.sources["careful_resume"] == "qlog of the server"
-    )
+    assert found.careful_resume is not None
+    assert found.sources["careful_resume"] == "qlog of the server"
     phases = found.careful_resume["phases"]
     assert [one["phase"] for one in phases] == ["reconnaissance", "unvalidated", "safe_retreat"]
     assert [one["trigger"] for one in phases] == [None, "cwnd_limited", "packet_loss"]
@@ -83,11 +82,9 @@ def test_a_sender_that_made_no_jump_says_why(tmp_path: Path) -> None:
 
 def test_a_qlog_without_the_event_says_nothing(tmp_path: Path) -> None:
     found = sampled(tmp_path, ngtcp2())
-    assert (
-        found.careful_resume is None
-        and len(found.symptoms) == 1
-        and careful_resume.line(None) == ""
-    )
+    assert found.careful_resume is None
+    assert len(found.symptoms) == 1
+    assert careful_resume.line(None) == ""
 
 
 def test_what_the_programs_report_is_kept(tmp_path: Path) -> None:
@@ -126,9 +123,34 @@ def test_t11_a_hostile_event_leaves_no_text_and_no_endless_list(tmp_path: Path) 
     assert found.careful_resume is not None
     phases = found.careful_resume["phases"]
     assert len(phases) == careful_resume.MAX_PHASES
-    assert (phases[0]["trigger"], phases[0]["cwnd_bytes"], phases[0]["pipe_size_bytes"]) == (
-        None,
-        None,
-        None,
-    )
+    assert phases[0]["trigger"] is None
+    assert phases[0]["cwnd_bytes"] is None
+    assert phases[0]["pipe_size_bytes"] is None
     assert found.symptoms[1:] == ("careful resume: a jump",)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "text"),
+    [
+        (None, None),
+        ({"phases": []}, None),
+        (
+            {"phases": [{"trigger": "rtt_not_validated"}], "jump_bytes": None},
+            "no jump (rtt_not_validated)",
+        ),
+        ({"phases": [{"trigger": None}], "jump_bytes": None}, "no jump (nothing to gain)"),
+        (
+            {"phases": [{}], "jump_bytes": 2_030_000, "retreated": False, "lost_bytes": 0},
+            "a jump to 2.03 MB",
+        ),
+        (
+            {"phases": [{}], "jump_bytes": 2_030_000, "retreated": True, "lost_bytes": 310_000},
+            "a jump to 2.03 MB, taken back, 0.31 MB of it lost",
+        ),
+    ],
+)
+def test_the_symptoms_say_what_careful_resume_did(
+    resumed: careful_resume.Resumed | None, text: str | None
+) -> None:
+    expected = () if text is None else (f"careful resume: {text}",)
+    assert careful_resume.symptoms(resumed) == expected

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from satlab.check import case_link
-from satlab.check.backend import virtual_clock
-from satlab.check.conftest import small
-from satlab.check.suite import Case
 from satlab.check.trace import causes
 from satlab.check.trace.causes import SenderState, Span, TransferTrace
 
@@ -95,10 +89,8 @@ ROOM = replace(
         ({"in_flight_bytes": 199_000}, "loss recovery"),
         ({"in_flight_bytes": 90_000}, "host"),
         ({"in_flight_bytes": 90_000, "pacing_bps": 300_000.0}, "pacing"),
-        (
-            {"in_flight_bytes": 90_000, "pacing_bps": 3_000_000.0},
-            "host",
-        ),  # it sends less than its rate
+        # It sends less than its rate.
+        ({"in_flight_bytes": 90_000, "pacing_bps": 3_000_000.0}, "host"),
         ({"is_app_limited": True}, "flow control"),
     ],
 )
@@ -176,78 +168,3 @@ def test_means_add_up_and_the_largest_is_named() -> None:
     none: dict[str, float] = dict.fromkeys(causes.CAUSES, 0.0)
     found = causes.mean([none | {"link": time, "host": 1.0} for time in (1.0, 4.0)])
     assert sum(found.values()) == 3.5 and causes.largest(found) == "link"
-
-
-def transferred(
-    folder: Path, *, case: dict[str, Any] | None = None, **changes: Any
-) -> dict[str, float]:
-    """Return the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in
-    the request.
-    """
-    rates = {"id": "planted", "forward_mbps": 20, "targets_s": [None]}
-    plan = small(rates | (case or {}), marks_mb=[4])
-    planted: Case = plan.cases[0]
-    request = virtual_clock.transfer(plan, planted, 1, {}, {}) | changes
-    sample = virtual_clock.run(
-        case_link.build(plan, planted, folder / "profiles"), request, folder, planted
-    )
-    assert sample.status == "ok" and sample.spent_s is not None
-    assert set(sample.spent_s) == set(causes.CAUSES)
-    [outcome] = folder.glob("*.outcome.json")
-    whole = json.loads(outcome.read_text())["transfers"][-1]["duration_s"]
-    assert sum(sample.spent_s.values()) == pytest.approx(whole)
-    return dict(sample.spent_s)
-
-
-LEAN = {"stream_receive_window": 100_000}
-
-
-@pytest.mark.parametrize(
-    ("case", "changes", "cause"),
-    [
-        ({"forward_mbps": 5}, {}, "link"),
-        ({}, {"client": {"initial_window": 1}, "server": {"initial_window": 1}}, "slow start"),
-        ({}, {"client": LEAN}, "flow control"),
-        (
-            {"forward_mbps": 100},
-            {"bytes": 40_000_000, "client": {"stream_receive_window": 1_000_000}},
-            "flow control",
-        ),
-        ({}, {"source_mbps": 1}, "application"),
-        ({"loss": {"unit": "packet", "ratio": 0.01}}, {}, "loss recovery"),
-        ({"direction": "upload", "return_mbps": 0.5}, {}, "link"),
-    ],
-)
-@pytest.mark.promise("P76")
-def test_a_planted_cause_is_named(
-    case: dict[str, Any], changes: dict[str, Any], cause: str, tmp_path: Path
-) -> None:
-    spent = transferred(tmp_path, case=case, **changes)
-    assert causes.largest(spent) == cause, spent
-
-
-def test_an_initial_window_of_one_packet_costs_round_trips_of_slow_start(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    (tmp_path / "10").mkdir()
-    one = transferred(tmp_path / "1", server={"initial_window": 1})
-    ten = transferred(tmp_path / "10", server={"initial_window": 10})
-    # log2(10) doublings of 0.65 s each.
-    assert one["slow start"] - ten["slow start"] == pytest.approx(3.32 * 0.65, abs=0.9)
-
-
-def test_a_return_link_of_50_kbit_s_holds_up_the_acknowledgements(tmp_path: Path) -> None:
-    spent = transferred(tmp_path, case={"return_mbps": 0.05})
-    assert spent["ack link"] > 1.0 and causes.largest(spent) == "ack link", spent
-
-
-def test_the_handshake_takes_a_round_trip_and_the_request_half_of_one(tmp_path: Path) -> None:
-    spent = transferred(tmp_path)
-    assert spent["handshake"] == pytest.approx(1.5 * 0.65, abs=0.05)
-    assert spent["delivery"] == pytest.approx(0.5 * 0.65, abs=0.1)
-    assert (
-        spent["application"]
-        == spent["flow control"]
-        == spent["host"]
-        == spent["loss recovery"]
-        == 0.0
-    )

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table of planted causes in docs/regression.md, cell by cell: real stacks under the virtual
-clock, and a model.
+"""Causes planted in transfers of real stacks under the virtual clock, and in a model.
 
-Its last row needs a CPU: tests/net/test_check.py.
+The table in docs/regression.md is tested cell by cell; its last row needs a CPU:
+tests/net/test_check.py.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,26 @@ CELLS = [
 ]
 
 
+def transferred(
+    folder: Path, *, case: dict[str, Any] | None = None, **changes: Any
+) -> dict[str, float]:
+    """Return the seconds of each cause of 4 MB over 20 Mbit/s (or what `case` has), `changes` in
+    the request.
+    """
+    fields = {"id": "planted", "forward_mbps": 20, "targets_s": [None], "timeout_s": 1000}
+    plan = small(fields | (case or {}), marks_mb=[4])
+    planted: Case = plan.cases[0]
+    request = virtual_clock.transfer(plan, planted, 1, {}, {}) | changes
+    link = case_link.build(plan, planted, folder / "profiles")
+    sample = virtual_clock.run(link, request, folder, planted)
+    assert sample.status == "ok" and sample.spent_s is not None
+    assert set(sample.spent_s) == set(causes.CAUSES)
+    [outcome] = folder.glob("*.outcome.json")
+    whole = json.loads(outcome.read_text())["transfers"][-1]["duration_s"]
+    assert sum(sample.spent_s.values()) == pytest.approx(whole)
+    return dict(sample.spent_s)
+
+
 def test_the_table_is_whole() -> None:
     assert list(table()) == list(MODEL) and list(PLANTED) == list(MODEL)[:-1]
     assert {tuple(row) for row in table().values()} == {(*STACKS, "fixed rate")}
@@ -77,20 +98,8 @@ def test_a_planted_cause_is_named_for_each_kind_of_sender(
     planted: str, sender: str, cause: str, tmp_path: Path
 ) -> None:
     case, changes = PLANTED[planted]
-    fields = {
-        "id": "planted",
-        "forward_mbps": 20,
-        "return_mbps": 2,
-        "targets_s": [None],
-        "timeout_s": 1000,
-    } | case
-    plan = small(cases=[fields], marks_mb=[4])
-    made: Case = plan.cases[0]
-    request = virtual_clock.transfer(plan, made, 1, {}, {}) | changes | STACKS[sender]
-    sample = virtual_clock.run(
-        case_link.build(plan, made, tmp_path / "profiles"), request, tmp_path, made
-    )
-    assert sample.spent_s is not None and causes.largest(sample.spent_s) == cause, sample
+    spent = transferred(tmp_path, case=case, **changes, **STACKS[sender])
+    assert causes.largest(spent) == cause, spent
 
 
 @pytest.mark.parametrize(
@@ -116,3 +125,50 @@ def test_a_planted_cause_is_named_for_a_sender_with_a_fixed_rate(planted: str, c
     states = [SenderState(t_s=tick / 20, **(fields | changes)) for tick in range(20, 400)]
     spent_s = TransferTrace(1.0, 20.0, states).spent_s()
     assert causes.largest(spent_s) == cause and spent_s[cause] > 17, spent_s
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "cause"),
+    [
+        ({}, {"client": {"initial_window": 1}, "server": {"initial_window": 1}}, "slow start"),
+        (
+            {"forward_mbps": 100},
+            {"bytes": 40_000_000, "client": {"stream_receive_window": 1_000_000}},
+            "flow control",
+        ),
+        ({"direction": "upload", "return_mbps": 0.5}, {}, "link"),
+    ],
+)
+@pytest.mark.promise("P76")
+def test_a_planted_cause_is_named(
+    case: dict[str, Any], changes: dict[str, Any], cause: str, tmp_path: Path
+) -> None:
+    spent = transferred(tmp_path, case=case, **changes)
+    assert causes.largest(spent) == cause, spent
+
+
+def test_an_initial_window_of_one_packet_costs_round_trips_of_slow_start(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "10").mkdir()
+    one = transferred(tmp_path / "1", server={"initial_window": 1})
+    ten = transferred(tmp_path / "10", server={"initial_window": 10})
+    # log2(10) doublings of 0.65 s each.
+    assert one["slow start"] - ten["slow start"] == pytest.approx(3.32 * 0.65, abs=0.9)
+
+
+def test_a_return_link_of_50_kbit_s_holds_up_the_acknowledgements(tmp_path: Path) -> None:
+    spent = transferred(tmp_path, case={"return_mbps": 0.05})
+    assert spent["ack link"] > 1.0 and causes.largest(spent) == "ack link", spent
+
+
+def test_the_handshake_takes_a_round_trip_and_the_request_half_of_one(tmp_path: Path) -> None:
+    spent = transferred(tmp_path)
+    assert spent["handshake"] == pytest.approx(1.5 * 0.65, abs=0.05)
+    assert spent["delivery"] == pytest.approx(0.5 * 0.65, abs=0.1)
+    assert (
+        spent["application"]
+        == spent["flow control"]
+        == spent["host"]
+        == spent["loss recovery"]
+        == 0.0
+    )

@@ -89,14 +89,10 @@ def test_a_download_s_time_is_the_client_s() -> None:
 
 
 def test_queues_are_times_of_their_links() -> None:
-    assert spent(download(), forward=25_000) == {
-        "handshake": 0.9,
-        "link": 3.1,
-    }  # 20 ms at 10 Mbit/s
-    assert spent(download(), forward=2_000, back=2_000) == {
-        "handshake": 0.9,
-        "ack link": 3.1,
-    }  # 1.6 and 16 ms
+    # 20 ms at 10 Mbit/s.
+    assert spent(download(), forward=25_000) == {"handshake": 0.9, "link": 3.1}
+    # 1.6 and 16 ms.
+    assert spent(download(), forward=2_000, back=2_000) == {"handshake": 0.9, "ack link": 3.1}
 
 
 def test_a_link_that_carries_its_capacity_without_a_queue_is_the_cause() -> None:

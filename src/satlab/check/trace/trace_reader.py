@@ -104,10 +104,27 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | Non
         requested_s = (summaries["client"]["handshake_ms"] or 0) / 1e3
     queues = _Queues(link, zero_unix_s, plan, is_download=sender == "server")
     lost_packets = accumulate(line["lost_packets"] for line in intervals)
-    states = [
-        _state(line, line["t_s"] + later_s[str(sender)], lost, queues)
-        for line, lost in zip(intervals, lost_packets, strict=True)
-    ]
+    states = []
+    for line, lost in zip(intervals, lost_packets, strict=True):
+        t_s = line["t_s"] + later_s[str(sender)]
+        payload_queue_ms, ack_queue_ms = queues.at(t_s)
+        states.append(
+            SenderState(
+                t_s=t_s,
+                cwnd_bytes=line["cwnd_bytes"],
+                in_flight_bytes=line["in_flight_bytes"],
+                is_handshaking=False,
+                is_slow_start=line["slow_start"],
+                is_app_limited=line["app_limited"],
+                supply="done" if line["handed"] else "blocked",
+                rtt_ms=line["rtt_ms"],
+                lost_packets=lost,
+                payload_queue_ms=payload_queue_ms,
+                ack_queue_ms=ack_queue_ms,
+                link_share=queues.load.share(t_s, line["rtt_ms"] / 1e3),
+                pacing_bps=line.get("pacing_bps"),
+            )
+        )
     return TransferTrace(requested_s, _end_s(summaries[receiver], later_s[receiver]), states)
 
 
@@ -128,25 +145,6 @@ def of_qlog(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> Transfe
             )
         )
     return TransferTrace(document["asked_s"], document["end_s"], states)
-
-
-def _state(line: Mapping[str, Any], t_s: float, lost: int, queues: "_Queues") -> SenderState:
-    payload_queue_ms, ack_queue_ms = queues.at(t_s)
-    return SenderState(
-        t_s=t_s,
-        cwnd_bytes=line["cwnd_bytes"],
-        in_flight_bytes=line["in_flight_bytes"],
-        is_handshaking=False,
-        is_slow_start=line["slow_start"],
-        is_app_limited=line["app_limited"],
-        supply="done" if line["handed"] else "blocked",
-        rtt_ms=line["rtt_ms"],
-        lost_packets=lost,
-        payload_queue_ms=payload_queue_ms,
-        ack_queue_ms=ack_queue_ms,
-        link_share=queues.load.share(t_s, line["rtt_ms"] / 1e3),
-        pacing_bps=line.get("pacing_bps"),
-    )
 
 
 def _end_s(receiver: Mapping[str, Any], later_s: float) -> float:
