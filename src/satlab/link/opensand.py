@@ -16,10 +16,11 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.topology import Interface, NetworkKind, Node, Role, Topology
+from satlab.link.config import LinkModel
 from satlab.link.satlink import ask
 
 PROGRAM = "opensand"
@@ -75,13 +76,7 @@ class Tap:
     mac: str
 
 
-class _Model(BaseModel):
-    """Read-only, and closed to fields that the schema does not name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Entity(_Model):
+class Entity(LinkModel):
     """An entity of the platform; `path_local` is the folder of its own logs and probes, None where
     it keeps none.
 
@@ -107,7 +102,7 @@ class GroundEntity(Entity):
     gateway: int | None = None
 
 
-class Description(_Model):
+class Description(LinkModel):
     """What a profile requires of hosts and networks (schemas/profile-description.schema.json)."""
 
     schema_: Literal["satlab/profile-description/2"] = Field(alias="schema")

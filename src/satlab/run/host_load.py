@@ -11,7 +11,7 @@ not count are not judged.
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,18 +89,12 @@ def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
 
 def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[CalibrationCheck]:
     """Judge how long each program of a transfer waited for a core."""
+    if length_s <= 0:
+        return []
+    limit, note = PROGRAM_WAIT_LIMIT, f"in {length_s:.1f} s"
     return [
-        check(
-            f"cpu_wait_ratio.{name}",
-            "",
-            0,
-            seconds / length_s,
-            0,
-            PROGRAM_WAIT_LIMIT,
-            f"in {length_s:.1f} s",
-        )
+        check(f"cpu_wait_ratio.{name}", "", 0, seconds / length_s, 0, limit, note)
         for name, seconds in waited_s.items()
-        if length_s > 0
     ]
 
 
@@ -168,6 +162,7 @@ def state(
     # user nice system idle iowait irq softirq steal; guest time is in user time
     by_node = {node: inside(node, counts) for node in nodes}
     idle, working = sum(ticks[3:5]), sum(ticks[:3])
+    processes = (read_process(int(folder.name)) for folder in Path("/proc").glob("[0-9]*"))
     return HostState(
         sum(ticks[:8]),
         ticks[7],
@@ -176,13 +171,8 @@ def state(
         by_node,
         idle,
         working,
-        tree_ticks(os.getpid(), _processes()),
+        tree_ticks(os.getpid(), (process for process in processes if process is not None)),
     )
-
-
-def _processes() -> Iterator[ProcfsProcess]:
-    found = (read_process(int(folder.name)) for folder in Path("/proc").glob("[0-9]*"))
-    return (process for process in found if process is not None)
 
 
 def tree_ticks(root: int, processes: Iterable[ProcfsProcess]) -> int:
@@ -235,36 +225,23 @@ def between(before: HostState, after: HostState) -> list[CalibrationCheck]:
     """Judge the changes between two states."""
     ticks = after.total_ticks - before.total_ticks
     stolen = (after.stolen_ticks - before.stolen_ticks) / ticks if ticks > 0 else 0.0
-    checks = [
-        check("cpu_steal_ratio", "", 0, stolen, 0, STEAL_LIMIT, "CPU time taken by other machines")
-    ]
+    note = "CPU time taken by other machines"
+    checks = [check("cpu_steal_ratio", "", 0, stolen, 0, STEAL_LIMIT, note)]
     length_s = after.uptime_s - before.uptime_s
     if before.memory_us is not None and after.memory_us is not None and length_s > 0:
         ratio = (after.memory_us - before.memory_us) / 1e6 / length_s
-        checks.append(
-            check(
-                "memory_wait_ratio",
-                "",
-                0,
-                ratio,
-                0,
-                MEMORY_PRESSURE_LIMIT,
-                "tasks waited for memory",
-            )
-        )
+        limit, note = MEMORY_PRESSURE_LIMIT, "tasks waited for memory"
+        checks.append(check("memory_wait_ratio", "", 0, ratio, 0, limit, note))
     return [*checks, _others(before, after), _lost_packets(before, after)]
 
 
 def _others(before: HostState, after: HostState) -> CalibrationCheck:
     """Judge the CPU time of processes outside the measurement, if they left too few cores idle."""
-    spent = {
-        name: getattr(after, name) - getattr(before, name)
-        for name in ("total_ticks", "idle_ticks", "working_ticks", "own_ticks")
-    }
-    ratio = max(0, spent["working_ticks"] - spent["own_ticks"]) / max(spent["total_ticks"], 1)
-    idle_cores = spent["idle_ticks"] / max(
-        (after.uptime_s - before.uptime_s) * os.sysconf("SC_CLK_TCK"), 1
-    )
+    own = after.own_ticks - before.own_ticks
+    others = max(0, after.working_ticks - before.working_ticks - own)
+    ratio = others / max(after.total_ticks - before.total_ticks, 1)
+    length_ticks = (after.uptime_s - before.uptime_s) * os.sysconf("SC_CLK_TCK")
+    idle_cores = (after.idle_ticks - before.idle_ticks) / max(length_ticks, 1)
     limit = OTHERS_LIMIT if idle_cores < IDLE_CORES else 1.0
     note = f"CPU time of processes outside the measurement; {idle_cores:.1f} cores were idle"
     return check("cpu_others_ratio", "", 0, ratio, 0, limit, note)

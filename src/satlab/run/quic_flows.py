@@ -292,7 +292,7 @@ class ReportedFlows:
         """
         known = {key: each for key, each in programs.items() if each[1] in REPORTERS}
         self._followed = {key: each for key, each in self._followed.items() if key in known}
-        found = []
+        found: list[Flow] = []
         for key, (node, program) in itertools.islice(sorted(known.items()), MOST_FILES):
             name, make = REPORTERS[program]
             followed = self._followed.setdefault(key, Followed(make(node)))

@@ -21,7 +21,6 @@ from satlab.lab import grants, ownership, sandbox, web_target
 from satlab.lab.grants import Grants
 from satlab.lab.job_host import LabHost, pages
 from satlab.lab.lab import Lab
-from satlab.lab.layers import Layers
 from satlab.link import opensand, testbed_parameters
 from satlab.link.config import LinkRequest, LinkSet, build_config
 from satlab.link.options import LinkOptions
@@ -245,14 +244,31 @@ def execute(
     enforced_by = sandbox.enforced_by()
     for lack in sandbox.not_enforced(enforced_by):
         log.line(f"note: {lack}")
+
+    def on_lab(
+        lab: Lab, on_event: Callable[[runner.JobProgress], None], halt: threading.Event
+    ) -> runner.ScenarioResult:
+        lab.start_timeline()
+        folder = prepared.folder
+        feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
+        with feeding, scratch.folder("run") as private:
+            return runner.run(
+                prepared.scenario,
+                LabHost(lab, private, request.entities, request.jobs, prepared.granted, layers),
+                folder.raw,
+                on_event,
+                halt,
+                request.deadline_s,
+                request.first_ids,
+                watch,
+            )
+
     with playbook_packages.of_jobs(prepared.with_layers, log) as layers:
         return prepared.folder.record(
             replace(prepared.about, enforced_by=enforced_by),
             manifest.versions(paths.SATLINK, opensand_program),
             NetnsHost(lab_id(prepared.about.run_id), prepared.topology, prepared.link),
-            lambda lab, report, halt: _run_scenario(
-                lab, prepared, layers, (report, watch), log, halt
-            ),
+            on_lab,
             log,
             stop,
             f"{prepared.scenario.name} over {prepared.about.profile}" if request.report else None,
@@ -281,29 +297,3 @@ def calibrated(
         )
 
     return quiet_host.measured(take, why, patience, log, stop)
-
-
-def _run_scenario(
-    lab: Lab,
-    prepared: PreparedRun,
-    layers: Mapping[str, Layers],
-    observers: tuple[Callable[[runner.JobProgress], None], runner.Watch],
-    log: ProgressLog,
-    halt: threading.Event,
-) -> runner.ScenarioResult:
-    request, folder = prepared.request, prepared.folder
-    lab.start_timeline()
-    feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
-    with feeding, scratch.folder("run") as private:
-        host = LabHost(lab, private, request.entities, request.jobs, prepared.granted, layers)
-        on_event, watch = observers
-        return runner.run(
-            prepared.scenario,
-            host,
-            folder.raw,
-            on_event,
-            halt,
-            request.deadline_s,
-            request.first_ids,
-            watch,
-        )
