@@ -19,12 +19,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from collect import link_plan
+from collect.link_plan import LinkPlan
 from collect.observed_page_loads import PageObservation
 from collect.page_loads import PageLoad
 from collect.pep import NO_PEP
-from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, Unreadable, open_plain, read_json
+from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, open_plain
 from collect.records import Record
 
 SLACK = 0.001
@@ -38,31 +38,6 @@ Rates = Sequence[tuple[float, float]]
 """Pairs of start time (ms) and rate from then on (bit/s), ascending; the first starts at 0."""
 _HANDSHAKES = {"h1": 1, "h2": 2, "h3": 1}
 """Round trips before a request."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-
-class _Direction(_Model):
-    rate_bps: float
-    tcp_goodput_bps: float
-    udp_goodput_bps: float
-    demand: dict[str, Any] | None = None
-
-
-class _Rtt(_Model):
-    min: float
-
-
-class _Link(_Model):
-    rtt_ms: _Rtt
-    forward: _Direction
-    return_: _Direction = Field(alias="return")
-
-
-class _Plan(_Model):
-    link: _Link
 
 
 @dataclass(frozen=True)
@@ -112,7 +87,7 @@ def of_link(link: Mapping[str, Any]) -> Floors:
 
     Raises pydantic.ValidationError.
     """
-    return _floors(_Link.model_validate(link))
+    return _floors(LinkPlan.model_validate(link))
 
 
 def of_run(run_dir: Path) -> Floors | None:
@@ -120,13 +95,11 @@ def of_run(run_dir: Path) -> Floors | None:
 
     None if its plan cannot be read, or its link changed while it ran.
     """
-    plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
-    if isinstance(plan, Unreadable) or _has_changes(run_dir / "raw"):
-        return None
-    return _floors(plan.link)
+    link = link_plan.of_run(run_dir)
+    return None if link is None or _has_changes(run_dir / "raw") else _floors(link)
 
 
-def _floors(link: _Link) -> Floors:
+def _floors(link: LinkPlan) -> Floors:
     sides = {"download": link.forward, "upload": link.return_}
     goodput = {
         (name, transport): side.rate_bps if side.demand else one
@@ -196,11 +169,8 @@ def judged(
     `peps`: by job instance, as `pep.during`.
     """
     for record in records:
-        fault = (
-            ""
-            if floors is None
-            else _fault(record, floors, peps.get(record.labels.get("instance", ""), NO_PEP))
-        )
+        pep = peps.get(record.labels.get("instance", ""), NO_PEP)
+        fault = "" if floors is None else _fault(record, floors, pep)
         yield replace(record, value=None, status="failed", reason=fault) if fault else record
 
 

@@ -43,6 +43,22 @@ def failed(metric: str, labels: Mapping[str, str], reason: str) -> Record:
     return Record(metric, None, labels, status="failed", reason=reason)
 
 
+def of_status(
+    metric: str,
+    value: float | None,
+    labels: Mapping[str, str],
+    status: Status,
+    reason: str,
+    absent: str,
+) -> Record:
+    """Return the record of a figure of something that ended with `status`. A value that was reached
+    before a deadline counts; `absent` is the reason if something ended well without the value.
+    """
+    if status == "ok" or (status == "censored" and value is not None):
+        return sample(metric, value, labels, absent)
+    return Record(metric, None, labels, status=status, reason=reason)
+
+
 def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: str) -> Record:
     """Return the record of a value; a failed record with `reason` if the value is absent or not
     finite.

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from collect import link_plan
 from collect.jobs import Job
 from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits
-from collect.raw import Model, Unreadable, read_json
+from collect.raw import Model
 from collect.records import Record, failed
 
 QUEUE_STEP_MS = 1.0
@@ -135,71 +136,34 @@ class Terminal:
                 Record(f"terminal_{name}", self.sums[name], own)
                 for name in ("requests", "plans_lost")
             ]
-            superframes = self.sums["superframes"]
+        if superframes := self.sums["superframes"]:
             slots = {"requested": "slots_requested", "assigned": "slots_assigned", "used": "frames"}
-            means = (
-                {name: self.sums[counter] / superframes for name, counter in slots.items()}
-                if superframes
-                else {}
-            )
             found += [
-                Record(f"terminal_slots_{name}_mean", mean, own) for name, mean in means.items()
+                Record(f"terminal_slots_{name}_mean", self.sums[counter] / superframes, own)
+                for name, counter in slots.items()
             ]
         return found
 
     def _times(self, own: Mapping[str, str]) -> list[Record]:
         if self.times.is_measured:
             return self.times.records("terminal_queue_ms", own)
+        waits = self.waits + Counter({QUEUE_STEPS: self.stuck})  # stuck until the end
         return [
-            Record(
-                "terminal_queue_ms",
-                self._wait_ms(quantile),
-                {**own, "stat": f"p{quantile * 100:g}"},
-            )
-            for quantile in QUANTILES
+            Record("terminal_queue_ms", _wait_ms(waits, q), {**own, "stat": f"p{q * 100:g}"})
+            for q in QUANTILES
         ]
 
-    def _wait_ms(self, quantile: float) -> float:
-        waits = self.waits + Counter(
-            {QUEUE_STEPS: self.stuck} if self.stuck else {}
-        )  # until the end
-        left = quantile * sum(waits.values())
-        for step, count in sorted(waits.items()):
-            left -= count
-            if left <= 0:
-                return step * QUEUE_STEP_MS
-        return 0.0
+
+def _wait_ms(waits: Mapping[int, int], quantile: float) -> float:
+    left = quantile * sum(waits.values())
+    for step, count in sorted(waits.items()):
+        left -= count
+        if left <= 0:
+            return step * QUEUE_STEP_MS
+    return 0.0
 
 
 # --- fairness -------------------------------------------------------------------------------------
-
-
-class _Open(BaseModel):
-    """The fields of plan.json that we use here."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-
-class _Demand(_Open):
-    carrier_slots: int
-
-
-class _Side(_Open):
-    rate_bps: float
-    udp_goodput_bps: float
-    tcp_goodput_bps: float
-    slots_per_superframe: int = 0
-    demand: _Demand | None = None
-
-
-class _Link(_Open):
-    forward: _Side
-    return_: _Side = Field(alias="return")
-    terminals: tuple[_Open, ...] = ()
-
-
-class _Plan(_Open):
-    link: _Link
 
 
 def jain(values: Sequence[float]) -> float:
@@ -275,11 +239,11 @@ def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
     request alone. The share is an upper bound, because the plan does not foresee how packets fill
     the slots.
     """
-    plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
-    if isinstance(plan, Unreadable) or plan.link.terminals:
+    link = link_plan.of_run(run_dir)
+    if link is None or link.terminals:
         return []
     count = int(labels["terminals"])
-    side = plan.link.forward if labels["direction"] == "download" else plan.link.return_
+    side = link.forward if labels["direction"] == "download" else link.return_
     is_udp = labels["transport"] == "UDP"
     bps = side.udp_goodput_bps if is_udp else side.tcp_goodput_bps
     if labels["direction"] == "download":

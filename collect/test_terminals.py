@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from collect import link_samples, terminals
+from collect.fixtures import example_run
 from collect.jobs import Job
 from collect.records import Record, failed
 
@@ -116,20 +117,8 @@ def test_jain_s_index() -> None:
 
 
 def job(number: int, entity: str, start_s: float, stop_s: float) -> Job:
-    return Job(
-        job_instance_id=number,
-        scenario_instance_id=1,
-        owner_scenario_instance_id=1,
-        function_id=number,
-        label="x",
-        job="satlab_iperf3",
-        entity=entity,
-        argv=(),
-        start_unix_s=start_s,
-        stop_unix_s=stop_s,
-        exit_code=0,
-        status="Not Running",
-        log="",
+    return Job.model_validate(
+        example_run.job(number, "satlab_iperf3", entity, "x", start_s, stop_s)
     )
 
 
@@ -145,7 +134,9 @@ def transfer(of_job: Job, bps: float | None, direction: str = "download") -> Rec
 def plan(folder: Path, demand: dict[str, int] | None = None) -> Path:
     side = {"udp_goodput_bps": 18e6, "tcp_goodput_bps": 16e6, "rate_bps": 20e6}
     back = {**side, "slots_per_superframe": 100, "demand": demand}
-    (folder / "plan.json").write_text(json.dumps({"link": {"forward": side, "return": back}}))
+    (folder / "plan.json").write_text(
+        json.dumps({"link": {"rtt_ms": {"min": 1.0}, "forward": side, "return": back}})
+    )
     return folder
 
 

@@ -304,9 +304,8 @@ class RunReport:
         """Return the load whose Page Load Time is nearest the median."""
         ended = [
             (one.load.page_load_time_ms, one.load.load_index, one.load)
-            for one in self._run(group.run_id).loads
-            if (one.load.page, one.kind) == (group.page, group.kind)
-            and one.load.page_load_time_ms is not None
+            for one in self._run(group.run_id).stored.loads
+            if _is_of(group, one) and one.load.page_load_time_ms is not None
         ]
         ended.sort(key=lambda found: found[:2])
         return ended[(len(ended) - 1) // 2][2] if ended else None
@@ -331,11 +330,8 @@ class RunReport:
     def _observed(self) -> list[NamedLoad]:
         found = []
         for group, name in self._page_groups().items():
-            loads = [
-                one.load
-                for one in self._run(group.run_id).observations
-                if (one.load.page, one.kind) == (group.page, group.kind)
-            ]
+            stored = self._run(group.run_id).stored.observations
+            loads = [one.load for one in stored if _is_of(group, one)]
             if load := observed_page_loads.typical(loads):
                 found.append(NamedLoad(name, load))
         return found
@@ -384,6 +380,11 @@ class RunReport:
         page = [figure.page] if len({f.page for f in self.page_figures}) > 1 else []
         run = [self.names[figure.run_id]] if len(alike) > 1 else []
         return ", ".join([*page, figure.kind, *run])
+
+
+def _is_of(group: PageGroup, one: collect.StoredLoad | collect.StoredObservation) -> bool:
+    kind = read.kind_of_load(one.load.protocol, one.pep)
+    return (one.load.page, kind) == (group.page, group.kind)
 
 
 def _goodput_tile(one: BulkTransfer) -> Tile:

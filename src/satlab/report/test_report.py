@@ -561,7 +561,7 @@ def test_command_is_quoted(runs: list[Path]) -> None:
 
 
 def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
-    loads = [one.load.page_load_time_ms or 0 for one in see(runs[1]).runs[0].loads]
+    loads = [one.load.page_load_time_ms or 0 for one in see(runs[1]).runs[0].stored.loads]
     fall = plots_of(see(runs[1]))["waterfall-1"]
     middle = loads.index(sorted(loads)[1]) + 1
     assert f"Load {middle} of HTTP/1.1" in fall.caption
