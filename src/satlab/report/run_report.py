@@ -19,10 +19,9 @@ from satlab.report import measurements as read
 from satlab.report.measurements import (
     PAGE_METRICS,
     BulkTransfer,
+    MediaFigure,
     PageFigure,
     PageGroup,
-    StreamFigure,
-    VideoFigure,
 )
 from satlab.report.observed_page_loads import NamedLoad
 from satlab.report.page import (
@@ -398,14 +397,14 @@ def _goodput_tile(one: BulkTransfer) -> Tile:
     return Tile(mbits(one.goodput_bps), f"Goodput, {where}, {length}{share}", "Mbit/s")
 
 
-def _voice_tile(one: StreamFigure) -> Tile:
+def _voice_tile(one: MediaFigure) -> Tile:
     mos = one.values["mos"]
     caption = f"Voice to {one.labels.get('entity', '')}, {one.codec}, {one.profile}"
     figure = "-" if mos is None else f"{mos:.2f}"
     return Tile(figure, f"{caption}: estimated by the E-model", "MOS")
 
 
-def _video_tile(one: VideoFigure) -> Tile:
+def _video_tile(one: MediaFigure) -> Tile:
     bitrate, stalls = one.values["video_bitrate_bps"], one.values.get("video_stalls_count")
     if bitrate is None:
         caption = f"{one.name}, {one.profile}: {one.reason}"
