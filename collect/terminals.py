@@ -17,11 +17,6 @@ from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits
 from collect.raw import Model
 from collect.records import Record, failed
 
-QUEUE_STEP_MS = 1.0
-"""Resolution of the percentiles of the time in a terminal's queue."""
-QUEUE_STEPS = 60_000
-"""Times in a queue above one minute count as one minute."""
-QUANTILES = (0.5, 0.95, 0.99)
 PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 1500, 1472, 1448
 """A full IPv4 packet, and its payload; TCP with timestamps."""
 _CLIENT = re.compile(r"client(-[0-9]+)?")
@@ -51,33 +46,20 @@ class OfTerminal(Model):
     requests: int | None
     slots_requested: int | None
     plans_lost: int | None
-    queue_p50_ms: float | None = None
-    queue_p95_ms: float | None = None
-    queue_p99_ms: float | None = None
+    queue_p50_ms: float | None
+    queue_p95_ms: float | None
+    queue_p99_ms: float | None
     waits_us: Waits = Field(default_factory=list)
     fifos: list[OfFifo] = Field(default_factory=list, max_length=MOST_FIFOS)
-
-    @property
-    def has_times(self) -> bool:
-        """Return whether the emulator measures times in the queue: earlier ones do not."""
-        return "queue_p50_ms" in self.model_fields_set
 
 
 @dataclass
 class Terminal:
-    """One terminal of a shared direction: the sums of its counters inside the window.
-
-    `times`: measured times in its queue. `waits`: number of intervals by estimated time in the
-    queue, ms, for earlier emulators that do not measure it (Little's law: bytes waiting at the
-    interval's end, divided by the rate at which they leave). `stuck`: number of intervals for which
-    packets have waited and none has left.
-    """
+    """One terminal of a shared direction: the sums of its counters inside the window."""
 
     sums: Counter[str] = field(default_factory=Counter)
     queue_max_bytes: int = 0
     modcods: Counter[int] = field(default_factory=Counter)
-    waits: Counter[int] = field(default_factory=Counter)
-    stuck: int = 0
     times: Times = field(default_factory=Times)
     fifos: Fifos = field(default_factory=Fifos)
     is_on_demand: bool = False
@@ -96,10 +78,8 @@ class Terminal:
         self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
         if counters.modcod_id is not None and counters.frames:
             self.modcods[counters.modcod_id] += counters.frames
-        self._wait(counters.queue_bytes, counters.sent_bps)
-        if counters.has_times:
-            self.times.add(all_waits(counters.waits_us, counters.fifos), counters.queue_bytes)
-            self.fifos.add(counters.fifos)
+        self.times.add(all_waits(counters.waits_us, counters.fifos), counters.queue_bytes)
+        self.fifos.add(counters.fifos)
         if counters.slots_assigned is not None:
             self.is_on_demand = True
             self.sums["superframes"] += superframes
@@ -108,24 +88,13 @@ class Terminal:
             self.sums["requests"] += counters.requests or 0
             self.sums["plans_lost"] += counters.plans_lost or 0
 
-    def _wait(self, queue_bytes: int, sent_bps: float) -> None:
-        """Count an interval. An interval in which nothing leaves counts with the next one in which
-        something does, at their mean rate.
-        """
-        if queue_bytes and not sent_bps:
-            self.stuck += 1
-            return
-        intervals, self.stuck = self.stuck + 1, 0
-        wait_ms = queue_bytes * 8e3 * intervals / sent_bps if queue_bytes else 0.0
-        self.waits[int(min(wait_ms / QUEUE_STEP_MS, QUEUE_STEPS))] += intervals
-
     def records(self, number: int, labels: Mapping[str, str]) -> list[Record]:
         """Return the terminal's figures, with its number as a label."""
         own = {**labels, "terminal": str(number)}
         counted = ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "frames")
         found = [Record(f"terminal_{name}", self.sums[name], own) for name in counted]
         found.append(Record("terminal_queue_max_bytes", self.queue_max_bytes, own))
-        found += self._times(own)
+        found += self.times.records("terminal_queue_ms", own)
         found += self.fifos.records(own)
         found += [
             Record("terminal_modcod_frames", frames, {**own, "modcod": str(modcod)})
@@ -143,24 +112,6 @@ class Terminal:
                 for name, counter in slots.items()
             ]
         return found
-
-    def _times(self, own: Mapping[str, str]) -> list[Record]:
-        if self.times.is_measured:
-            return self.times.records("terminal_queue_ms", own)
-        waits = self.waits + Counter({QUEUE_STEPS: self.stuck})  # stuck until the end
-        return [
-            Record("terminal_queue_ms", _wait_ms(waits, q), {**own, "stat": f"p{q * 100:g}"})
-            for q in QUANTILES
-        ]
-
-
-def _wait_ms(waits: Mapping[int, int], quantile: float) -> float:
-    left = quantile * sum(waits.values())
-    for step, count in sorted(waits.items()):
-        left -= count
-        if left <= 0:
-            return step * QUEUE_STEP_MS
-    return 0.0
 
 
 # --- fairness -------------------------------------------------------------------------------------

@@ -456,6 +456,6 @@ QUEUES_NOTE = (
 )
 CLIENTS_NOTE = "Medians of the loads at each client; all loads together are in the table of pages."
 TERMINALS_NOTE = (
-    "Counted while the jobs ran. Times in the queue are those of packets, as above; of runs of"
-    " earlier versions estimates. Slots are per superframe."
+    "Counted while the jobs ran. Times in the queue are those of packets, as above. Slots are per"
+    " superframe."
 )
