@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Physical floors: the best figures that are possible over a link. A better figure is a defect of
-the measurement.
+"""The best figures that physics allow over a link; a better one is a defect of the measurement.
 
 The round trip is the link's shortest (plan: `rtt_ms.min`). A fresh connection takes one round trip
 for the handshake of TCP (RFC 9293) or QUIC (RFC 9000), one for TLS 1.3 over TCP (RFC 8446), and one
@@ -54,9 +53,7 @@ class Floors:
     def least_ms(
         self, round_trips: float, payload_bytes: float = 0, direction: str = "download"
     ) -> float:
-        """Return the shortest time for so many round trips and the payload that arrives after them,
-        ms.
-        """
+        """Return the shortest time for so many round trips and the payload after them, ms."""
         t_ms, rest = round_trips * self.rtt_ms, payload_bytes * 8e3
         for (_, bps), (until_ms, _) in pairwise([*self.rates[direction], (math.inf, 0.0)]):
             room = max(0.0, until_ms - t_ms) * bps
@@ -91,9 +88,8 @@ def of_link(link: Mapping[str, Any]) -> Floors:
 
 
 def of_run(run_dir: Path) -> Floors | None:
-    """Return the floors of a run;
-
-    None if its plan cannot be read, or its link changed while it ran.
+    """Return the floors of a run; None if its plan cannot be read, or its link changed while it
+    ran.
     """
     link = link_plan.of_run(run_dir)
     return None if link is None or _has_changes(run_dir / "raw") else _floors(link)

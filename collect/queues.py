@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Queues of the link: how long packets waited in them, and the FIFOs of a terminal or gateway
-(raw/link.jsonl).
-"""
+"""Queues and FIFOs of the link: how long packets waited, how many were dropped (raw/link.jsonl)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run folder to its table of records."""
+"""Reads a run folder: its manifest, its stored data, and the table of its records."""
 
 import math
 import os

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Terminals that share a link: the counts of each (raw/link.jsonl), and how evenly their transfers
-shared the link.
-"""
+"""Terminals that share a link: counts of each (raw/link.jsonl), and Jain's index of transfers."""
 
 import re
 from collections import Counter

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The real OpenSAND as emulator of the satellite segment: its needs, its logs and its exit codes.
+"""The real OpenSAND as emulator: what it needs of a lab, its commands, logs and exit codes.
 
-`satlink describe` reads the profile; this module compares it with the topology. Nothing here runs
-OpenSAND: the lab does (`lab`), as it runs satlink. Facts on its behaviour are those of release
-8.2.0.
+`satlink describe` reads the profile, and this module compares it with the topology. The lab starts
+OpenSAND (`lab`), as it starts satlink. Facts are those of release 8.2.0.
 """
 
 import os

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a configuration (`LinkPlan`) from satlink's frame arithmetic.
-
-Needs no privileges, changes nothing.
+"""The plan of a link: what satlink computes of a configuration, without a lab or privileges.
 
 The models mirror `schemas/link-plan.schema.json`.
 """

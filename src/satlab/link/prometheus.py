@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Link metrics in Prometheus' text format, from the samples of a metrics file.
 
-A sample counts one interval. One sample alone has gauges, those of its interval; `Totals` make
-counters of counts.
+A sample counts one interval: alone it becomes gauges. `Totals` add samples up to counters.
 """
 
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records of runs with what distinguishes the runs as columns, for data frames and spreadsheets."""
+"""Exports records of runs as one table, with columns for what distinguishes the runs."""
 
 import json
 from collections.abc import Mapping, Sequence

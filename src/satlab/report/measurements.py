@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of runs, joined from their records: transfers, page metrics, failures.
-
-No formatting here.
-"""
+"""Transfers, streams, videos, page metrics and failures of runs, joined from their records."""
 
 import json
 from collections import defaultdict

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges the emulated link against its plan: by probes before a run, by the emulator's own release
-error during it.
+"""Judges the emulated link against its plan: by probes before a run, by release errors during it.
 
-Each check has an expected value and limits; one check out of its limits marks the whole run (exit
-status 4), it never discards it.
+Each check has an expected value and limits. A run with a check out of its limits is kept, and
+marked as a whole (exit status 4).
 """
 
 import math

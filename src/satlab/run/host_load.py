@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges the host as strictly as the link: how long measured programs waited for a core, and where
-packets were lost.
+"""Judges the load of the host: how long programs waited for a core, and where packets were lost.
 
 Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), CPU time of
 the host and of processes (proc(5), stat and pid/stat), memory pressure (accounting/psi.rst),
@@ -58,9 +57,8 @@ planned loss ratio.
 
 
 def wait_ratio(load: collect.PageLoad) -> float | None:
-    """Return the share of a load for which its most waiting thread lacked a core by the host;
-
-    None if unknown.
+    """Return the share of a page load for which its most waiting thread lacked a core of the host;
+    None if that is unknown.
     """
     length_s = (load.page_load_time_ms or load.wall_s * 1000) / 1000
     known = (load.cpu_wait_longest_s, load.cpu_user_s, load.cpu_system_s)
@@ -135,11 +133,10 @@ class PacketCounts:
 
 @dataclass(frozen=True)
 class HostState:
-    """Counters since the start of the host;
+    """Counters since the start of the host: CPU times in ticks, memory pressure in us (None:
+    unknown), packets by node.
 
-    CPU times in ticks, memory pressure in us (None: unknown). By node.
-
-    `working_ticks`: of all processes; `own_ticks`: of this one, its descendants, and those of them
+    `working_ticks` are of all processes; `own_ticks` of this one and its descendants, also of those
     that have ended.
     """
 

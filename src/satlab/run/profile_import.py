@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab profile import`: a lab of OpenSAND, in any of its layouts, to a profile folder with this
-lab's addresses.
-"""
+"""`satlab profile import`: makes a profile with this lab's addresses out of one of OpenSAND."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The run of a scenario: check everything, bring up a fresh lab, calibrate, run the scenario, take
-the lab down, collect, report.
+"""Check a scenario with its link (`prepare`), and run it in a fresh lab (`execute`).
 
 `prepare` changes nothing; `execute` always leaves a run folder, and never a lab.
 """

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the objects of a page from a HAR file (version 1.2, J. Odvarko, 2010), which may be hostile.
 
-Only these parts of an entry are read: method and URL of the request (the path and query to
-recognise
-repetitions), status, `bodySize`, `content.size`, `content.mimeType` of the answer; `content.text`
-to see that its base64 is valid.
+Only these parts of an entry are read: method and URL of the request (path and query only to find
+repetitions); status, `bodySize`, `content.size` and `content.mimeType` of the answer; and
+`content.text`, to check its base64.
 """
 
 import base64

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page that a source describes: objects by type, size, domain and order; objects left out;
-faults.
+"""Objects of an imported page: type, size, domain and order of each; what was left out, and why.
 
-Nothing else is taken from a source. Contents, paths, queries, headers and cookies never reach the
-page.
+Nothing else of a source reaches the page: no contents, paths, queries, headers or cookies.
 """
 
 import re
