@@ -61,6 +61,18 @@ class Found:
             raise ConfigError(f"{source} cannot be imported", shown)
 
 
+class RefusedError(Exception):
+    """An object of the source is wrong; `remedy` is empty for the usual one: remove it."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
+class LeftOutError(Exception):
+    """What the source names is ordinary, but no object of the page."""
+
+
 def domain(name: str | None) -> str | None:
     """Return a domain in the form that a manifest has, or None if that is not possible: an
     underscore is a hyphen.
