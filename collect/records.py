@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The figures of a run before they become rows of its table (`collect.table`)."""
+"""The figures of a run before they become rows of its table (`collect.records_table`)."""
 
 import math
 from array import array

@@ -41,8 +41,8 @@ from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_
 from collect.raw import names as listing
 from collect.raw_digests import differences
 from collect.records import Record, Series, failed
+from collect.records_table import Identity, Table, tables, write
 from collect.run_manifest import Leg, Manifest
-from collect.table import Identity, Table, tables, write
 
 LoadT = TypeVar("LoadT", PageLoad, PageObservation)
 

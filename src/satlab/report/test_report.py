@@ -23,7 +23,7 @@ from collect import Collected
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from collect.records import Record
-from collect.table import Identity, tables
+from collect.records_table import Identity, tables
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.link import modcods

@@ -31,8 +31,8 @@ from satlab.run import (
     catalog,
     congestion_controls,
     influx,
+    ipv6_scenarios,
     manifest,
-    over_ipv6,
     playbook_packages,
     quiet_host,
 )
@@ -160,7 +160,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         terminals=len(clients(lab)),
     )
     values = catalog.settings(request.scenario, loaded.arguments, request.settings)
-    bound = over_ipv6.bind(loaded, values, lab, request.link.ip)
+    bound = ipv6_scenarios.bind(loaded, values, lab, request.link.ip)
     missing = sorted({started.entity for started in bound.jobs()} - set(entities))
     if missing:  # a mere warning of `scenario.load`, as OpenBACH reads scenarios
         hint = f"say who plays each: --entity {missing[0]}=NODE"
