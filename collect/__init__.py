@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collect.pep import NO_PEP as NO_PEP
     from collect.raw_digests import digests as digests
     from collect.records import Record as Record
+    from collect.records_table import SCHEMA as SCHEMA
+    from collect.records_table import Table as Table
+    from collect.records_table import summaries as summaries
     from collect.run_folder import Collected as Collected
     from collect.run_folder import RunFolderError as RunFolderError
     from collect.run_folder import Stored as Stored
@@ -28,9 +31,6 @@ if TYPE_CHECKING:
     from collect.run_folder import verify as verify
     from collect.run_manifest import EnforcedBy as EnforcedBy
     from collect.run_manifest import Manifest as Manifest
-    from collect.table import SCHEMA as SCHEMA
-    from collect.table import Table as Table
-    from collect.table import summaries as summaries
 
 _NAMES = {
     "raw_digests": ("digests",),
@@ -51,7 +51,7 @@ _NAMES = {
         "verify",
     ),
     "run_manifest": ("EnforcedBy", "Manifest"),
-    "table": ("SCHEMA", "Table", "summaries"),
+    "records_table": ("SCHEMA", "Table", "summaries"),
 }
 
 

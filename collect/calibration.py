@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """raw/calibration.json: the measured link against its plan (schemas/calibration.schema.json)."""
 
-from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from pydantic import Field
@@ -45,14 +44,12 @@ def records(calibration: Calibration) -> list[Record]:
         if calibration.ok
         else f"{len(calibration.checks) - held} checks outside tolerance",
     )
-    return [summary, *map(_check, calibration.checks), *_rtt(calibration.checks)]
-
-
-def _rtt(checks: Iterable[CalibrationCheck]) -> Iterator[Record]:
-    """Yield the idle round-trip time as a figure, or as a failed sample if it was not measured."""
-    for check in checks:
-        if check.name == "rtt_ms" and check.measured is not None:
-            yield Record("rtt_ms", check.measured, {"stat": "mean", "source": "calibration"})
+    idle_rtts = [
+        Record("rtt_ms", check.measured, {"stat": "mean", "source": "calibration"})
+        for check in calibration.checks
+        if check.name == "rtt_ms" and check.measured is not None
+    ]
+    return [summary, *map(_check, calibration.checks), *idle_rtts]
 
 
 def _check(check: CalibrationCheck) -> Record:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from collect.raw import Model
-from collect.records import Record, Status, sample
+from collect.records import Record, Status, of_status
 
 STAT = "curl_json"
 MAIN_METRICS = ("connect_ms", "ttfb_ms")
@@ -38,15 +38,11 @@ def records(curl: Curl, labels: Mapping[str, str]) -> list[Record]:
     keeps the times that it reached.
     """
     own = {**labels, "transport": "TCP"}
-    return [
-        _record(metric, request, {**own, "request": str(number)})
-        for number, request in enumerate(curl.requests, start=1)
-        for metric in MAIN_METRICS
-    ]
-
-
-def _record(metric: str, request: Request, labels: Mapping[str, str]) -> Record:
-    value: float | None = getattr(request, metric)
-    if request.status == "ok" or (request.status == "censored" and value is not None):
-        return sample(metric, value, labels, "curl reported no such time")
-    return Record(metric, None, labels, status=request.status, reason=request.reason)
+    absent = "curl reported no such time"
+    found = []
+    for number, request in enumerate(curl.requests, start=1):
+        labels = {**own, "request": str(number)}
+        for metric in MAIN_METRICS:
+            value = getattr(request, metric)
+            found.append(of_status(metric, value, labels, request.status, request.reason, absent))
+    return found

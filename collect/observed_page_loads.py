@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from collect.raw import Model
-from collect.records import Record, Status, sample
+from collect.records import Record, Status, of_status
 
 STAT = "page_observation_json"
 METRICS = ("speed_index_ms", "visually_complete_ms")
@@ -142,17 +142,11 @@ def records(load: PageObservation, labels: Mapping[str, str], pep: str) -> list[
     not ok.
     """
     own = load.labels(labels, pep)
-    values = {
-        "speed_index_ms": load.speed_index_ms,
-        "visually_complete_ms": load.visually_complete_ms,
-    }
-    if load.status == "ok":
-        return [
-            sample(metric, value, own, "the browser recorded no picture")
-            for metric, value in values.items()
-        ]
-    reason = load.reason or "the load failed"
-    return [Record(metric, None, own, status=load.status, reason=reason) for metric in values]
+    reason, absent = load.reason or "the load failed", "the browser recorded no picture"
+    return [
+        of_status(metric, getattr(load, metric), own, load.status, reason, absent)
+        for metric in METRICS
+    ]
 
 
 # --- HAR ------------------------------------------------------------------------------------------

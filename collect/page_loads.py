@@ -17,7 +17,7 @@ from pydantic import Field
 from collect import observed_page_loads
 from collect.observed_page_loads import Load
 from collect.raw import Model
-from collect.records import Record, failed, sample
+from collect.records import Record, failed, of_status
 
 STAT = "page_load_json"
 MAIN_METRICS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
@@ -96,7 +96,14 @@ def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]
     the deadline; the rest are censored rows.
     """
     own = load.labels(labels, pep)
-    found = [_metric(load, metric, own) for metric in METRICS]
+    reason = load.reason or "the load failed"
+    if load.status == "censored" and not load.reason:
+        reason = f"timeout {load.wall_s:.0f} s"
+    absent = "the browser reported no such entry"
+    found = [
+        of_status(metric, getattr(load, metric), own, load.status, reason, absent)
+        for metric in METRICS
+    ]
     if load.expected_bytes > 0:
         found.append(Record("completeness_ratio", load.body_bytes / load.expected_bytes, own))
     found.append(Record("objects_count", load.objects, own))
@@ -108,16 +115,6 @@ def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]
         if (value := getattr(load, name)) is not None
     ]
     return found
-
-
-def _metric(load: PageLoad, metric: str, labels: Mapping[str, str]) -> Record:
-    value: float | None = getattr(load, metric)
-    if load.status == "ok":
-        return sample(metric, value, labels, "the browser reported no such entry")
-    if load.status == "censored" and value is not None:
-        return Record(metric, value, labels)
-    default = f"timeout {load.wall_s:.0f} s" if load.status == "censored" else "the load failed"
-    return Record(metric, None, labels, status=load.status, reason=load.reason or default)
 
 
 def over_loads(per_load: Iterable[Record]) -> list[Record]:

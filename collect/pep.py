@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Number of connections that each proxy split, and the parameters in force on QUIC's legs
-(schemas/pep.schema.json).
-"""
+"""Proxies: connections that each one split, parameters of QUIC's legs (schemas/pep.schema.json)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath

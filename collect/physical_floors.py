@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Physical floors: the best figures that are possible over a link. A better figure is a defect of
-the measurement.
+"""The best figures that physics allow over a link; a better one is a defect of the measurement.
 
 The round trip is the link's shortest (plan: `rtt_ms.min`). A fresh connection takes one round trip
 for the handshake of TCP (RFC 9293) or QUIC (RFC 9000), one for TLS 1.3 over TCP (RFC 8446), and one
@@ -19,12 +18,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from collect import link_plan
+from collect.link_plan import LinkPlan
 from collect.observed_page_loads import PageObservation
 from collect.page_loads import PageLoad
 from collect.pep import NO_PEP
-from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, Unreadable, open_plain, read_json
+from collect.raw import LINE_BYTES, LINES_BYTES, RefusedError, open_plain
 from collect.records import Record
 
 SLACK = 0.001
@@ -38,31 +37,6 @@ Rates = Sequence[tuple[float, float]]
 """Pairs of start time (ms) and rate from then on (bit/s), ascending; the first starts at 0."""
 _HANDSHAKES = {"h1": 1, "h2": 2, "h3": 1}
 """Round trips before a request."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-
-class _Direction(_Model):
-    rate_bps: float
-    tcp_goodput_bps: float
-    udp_goodput_bps: float
-    demand: dict[str, Any] | None = None
-
-
-class _Rtt(_Model):
-    min: float
-
-
-class _Link(_Model):
-    rtt_ms: _Rtt
-    forward: _Direction
-    return_: _Direction = Field(alias="return")
-
-
-class _Plan(_Model):
-    link: _Link
 
 
 @dataclass(frozen=True)
@@ -79,9 +53,7 @@ class Floors:
     def least_ms(
         self, round_trips: float, payload_bytes: float = 0, direction: str = "download"
     ) -> float:
-        """Return the shortest time for so many round trips and the payload that arrives after them,
-        ms.
-        """
+        """Return the shortest time for so many round trips and the payload after them, ms."""
         t_ms, rest = round_trips * self.rtt_ms, payload_bytes * 8e3
         for (_, bps), (until_ms, _) in pairwise([*self.rates[direction], (math.inf, 0.0)]):
             room = max(0.0, until_ms - t_ms) * bps
@@ -112,21 +84,18 @@ def of_link(link: Mapping[str, Any]) -> Floors:
 
     Raises pydantic.ValidationError.
     """
-    return _floors(_Link.model_validate(link))
+    return _floors(LinkPlan.model_validate(link))
 
 
 def of_run(run_dir: Path) -> Floors | None:
-    """Return the floors of a run;
-
-    None if its plan cannot be read, or its link changed while it ran.
+    """Return the floors of a run; None if its plan cannot be read, or its link changed while it
+    ran.
     """
-    plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
-    if isinstance(plan, Unreadable) or _has_changes(run_dir / "raw"):
-        return None
-    return _floors(plan.link)
+    link = link_plan.of_run(run_dir)
+    return None if link is None or _has_changes(run_dir / "raw") else _floors(link)
 
 
-def _floors(link: _Link) -> Floors:
+def _floors(link: LinkPlan) -> Floors:
     sides = {"download": link.forward, "upload": link.return_}
     goodput = {
         (name, transport): side.rate_bps if side.demand else one
@@ -196,11 +165,8 @@ def judged(
     `peps`: by job instance, as `pep.during`.
     """
     for record in records:
-        fault = (
-            ""
-            if floors is None
-            else _fault(record, floors, peps.get(record.labels.get("instance", ""), NO_PEP))
-        )
+        pep = peps.get(record.labels.get("instance", ""), NO_PEP)
+        fault = "" if floors is None else _fault(record, floors, pep)
         yield replace(record, value=None, status="failed", reason=fault) if fault else record
 
 

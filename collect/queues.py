@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Queues of the link: how long packets waited in them, and the FIFOs of a terminal or gateway
-(raw/link.jsonl).
-"""
+"""Queues and FIFOs of the link: how long packets waited, how many were dropped (raw/link.jsonl)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -50,17 +48,14 @@ class OfFifo(Model):
 class Times:
     """Times in a queue over several intervals: number of packets by time, us.
 
-    `is_measured`: the emulator reports times; earlier ones do not. `has_waited`: a packet was
-    there, whether it left or not.
+    `has_waited`: a packet was there, whether it left or not.
     """
 
     packets: Counter[int] = field(default_factory=Counter)
-    is_measured: bool = False
     has_waited: bool = False
 
     def add(self, waits_us: Waits, queue_bytes: int) -> None:
         """Add the times of an interval with so many bytes in the queue at its end."""
-        self.is_measured = True
         self.has_waited = self.has_waited or queue_bytes > 0
         for time_us, packets in waits_us:
             dropped_bits = max(0, time_us.bit_length() - _EXACT_BITS)

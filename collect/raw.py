@@ -35,10 +35,7 @@ _NAMED_FAULTS = 1000
 
 
 class Model(BaseModel):
-    """A raw document whose every field is known:
-
-    `collect` and the program that wrote it must agree.
-    """
+    """A raw document. It has no field that the model lacks: `collect` and its writer must agree."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -260,11 +257,8 @@ def first_fault(error: ValidationError) -> str:
 
 
 def stored_files(raw: Path, folder: str, name: str) -> list[str]:
-    """Find the files that a job stored as statistic `name` below raw/files:
-
-    `<name>.json`, then `<name>-N.json` by N.
-
-    Return their paths relative to `raw`; a folder that is a link is not read.
+    """Return the files that a job stored as statistic `name`, relative to `raw`: `<name>.json`,
+    then `<name>-N.json` by N. A folder that is a link is not read.
     """
     pattern = re.compile(rf"{re.escape(name)}(?:-(\d+))?\.json")
     found = (pattern.fullmatch(each.removesuffix("/")) for each in names(raw, f"files/{folder}"))

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A process that reads a run's raw files:
+"""The process that parses a run's raw files: `python -m collect.reader OUT WHAT...`.
 
-`python -m collect.reader OUT WHAT...`, with a socket as stdin.
-
-This process opens no file of the run itself. Its parent opens each file on request (`serve`), so
-this process needs no right to the run folder and can run as any user. A hostile file can harm only
-this process, which then ends.
-
-`stored` writes OUT/stored.json, `records` OUT/records.parquet.
+It opens no file of the run itself: its parent does on request (`serve`), over the socket on stdin.
+So it needs no right to the run folder and can run as any user, and a hostile file harms only this
+process. `stored` writes OUT/stored.json, `records` OUT/records.parquet.
 """
 
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The figures of a run before they become rows of its table (`collect.table`)."""
+"""The figures of a run before they become rows of its table (`collect.records_table`)."""
 
 import math
 from array import array
@@ -41,6 +41,22 @@ class Series:
 def failed(metric: str, labels: Mapping[str, str], reason: str) -> Record:
     """Return the record of a measurement that is missing."""
     return Record(metric, None, labels, status="failed", reason=reason)
+
+
+def of_status(
+    metric: str,
+    value: float | None,
+    labels: Mapping[str, str],
+    status: Status,
+    reason: str,
+    absent: str,
+) -> Record:
+    """Return the record of a figure of something that ended with `status`. A value that was reached
+    before a deadline counts; `absent` is the reason if something ended well without the value.
+    """
+    if status == "ok" or (status == "censored" and value is not None):
+        return sample(metric, value, labels, absent)
+    return Record(metric, None, labels, status=status, reason=reason)
 
 
 def sample(metric: str, value: float | None, labels: Mapping[str, str], reason: str) -> Record:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run folder to its table of records."""
+"""Reads a run folder: its manifest, its stored data, and the table of its records."""
 
 import math
 import os
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import polars as pl
 from pydantic import Field
@@ -41,8 +41,10 @@ from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_
 from collect.raw import names as listing
 from collect.raw_digests import differences
 from collect.records import Record, Series, failed
+from collect.records_table import Identity, Table, tables, write
 from collect.run_manifest import Leg, Manifest
-from collect.table import Identity, Table, tables, write
+
+LoadT = TypeVar("LoadT", PageLoad, PageObservation)
 
 
 class RunFolderError(Exception):
@@ -193,13 +195,18 @@ def stored(run_dir: Path) -> Stored:
         for record in _documents(raw, ended, reader)
         if record.metric in _LEGS
     ]
-    seen = [
-        StoredObservation(pep=pep.during(job, ended), load=load)
-        for job, load in _observed(raw, ended)
-        if not isinstance(load, Unreadable)
-    ]
     return Stored(
-        loads=list(_loads(raw, ended)), legs=[_leg(record) for record in found], observations=seen
+        loads=[
+            StoredLoad(pep=pep.during(job, ended), load=load)
+            for job, load in _of_browsers(raw, ended, page_loads.STAT, PageLoad)
+            if not isinstance(load, Unreadable)
+        ],
+        legs=[_leg(record) for record in found],
+        observations=[
+            StoredObservation(pep=pep.during(job, ended), load=load)
+            for job, load in _of_browsers(raw, ended, observed_page_loads.STAT, PageObservation)
+            if not isinstance(load, Unreadable)
+        ],
     )
 
 
@@ -211,20 +218,13 @@ def stores_more(run_dir: Path) -> bool:
     )
 
 
-def _loads(raw: Path, ended: Sequence[Job]) -> Iterator[StoredLoad]:
+def _of_browsers(
+    raw: Path, ended: Sequence[Job], stat: str, model: type[LoadT]
+) -> Iterator[tuple[Job, LoadT | Unreadable]]:
+    """Yield the page loads that jobs stored as a statistic."""
     for job in (job for job in ended if job.job == "satlab_page_load"):
-        for name in stored_files(raw, job.folder, page_loads.STAT):
-            content = read_json(raw, name, PageLoad.model_validate_json)
-            if not isinstance(content, Unreadable):
-                yield StoredLoad(pep=pep.during(job, ended), load=content)
-
-
-def _observed(
-    raw: Path, ended: Sequence[Job]
-) -> Iterator[tuple[Job, PageObservation | Unreadable]]:
-    for job in (job for job in ended if job.job == "satlab_page_load"):
-        for name in stored_files(raw, job.folder, observed_page_loads.STAT):
-            yield job, read_json(raw, name, PageObservation.model_validate_json)
+        for name in stored_files(raw, job.folder, stat):
+            yield job, read_json(raw, name, model.model_validate_json)
 
 
 def _leg(record: Record) -> Leg:
@@ -320,7 +320,7 @@ def _observations(
     for job in filter(_is_observed_alone, ended):
         if not stored_files(raw, job.folder, observed_page_loads.STAT):
             found += _nothing_stored(job, observed_page_loads.METRICS, observed_page_loads.STAT)
-    for job, load in _observed(raw, ended):
+    for job, load in _of_browsers(raw, ended, observed_page_loads.STAT, PageObservation):
         if isinstance(load, Unreadable):
             found += [
                 failed(metric, job.labels, load.reason) for metric in observed_page_loads.METRICS

@@ -113,8 +113,14 @@ def records(run: Satperf, labels: Mapping[str, str], run_start_unix_s: float) ->
     for side, start in starts.items():
         lines = [line for line in run.lines if isinstance(line, Interval) and line.side == side]
         begin_s = start.t_unix_s - run_start_unix_s
-        series = _received(lines, own, begin_s) if side == receiver else _sent(lines, own, begin_s)
-        found += [*_leg(start, sums.get(side), own), *series]
+        found += _leg(start, sums.get(side), own)
+        if side == receiver:
+            found += [
+                Record("goodput_bps", line.goodput_bps, own, t_s=begin_s + line.t_s)
+                for line in lines
+            ]
+        else:
+            found += _sent(lines, own, begin_s)
     return found
 
 
@@ -175,12 +181,6 @@ def _leg(start: Start, total: Summary | None, labels: Mapping[str, str]) -> Iter
     yield Record("quic_lost_packets", total.lost_packets, own)
     yield Record("retransmitted_ratio", total.retransmitted_share, own)
     yield Record("cpu_s", total.cpu_s, own)
-
-
-def _received(lines: Sequence[Interval], labels: Mapping[str, str], begin_s: float) -> list[Record]:
-    return [
-        Record("goodput_bps", line.goodput_bps, labels, t_s=begin_s + line.t_s) for line in lines
-    ]
 
 
 def _sent(lines: Sequence[Interval], labels: Mapping[str, str], begin_s: float) -> Iterator[Record]:

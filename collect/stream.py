@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Streams of packets and loads (schemas/stream.schema.json): one-way delay, jitter, losses, rate,
-voice quality.
-"""
+"""Delay, jitter, losses, rate and voice quality of streams (schemas/stream.schema.json)."""
 
 import statistics
 from collections.abc import Mapping

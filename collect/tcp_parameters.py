@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TCP parameters requested for a node, and used by its connections, by leg
-(schemas/tcp-conf.schema.json).
-"""
+"""TCP parameters of a node: requested, and used by its connections (schemas/tcp-conf.schema.json)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal

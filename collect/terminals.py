@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Terminals that share a link: the counts of each (raw/link.jsonl), and how evenly their transfers
-shared the link.
-"""
+"""Terminals that share a link: counts of each (raw/link.jsonl), and Jain's index of transfers."""
 
 import re
 from collections import Counter
@@ -9,18 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from collect import link_plan
 from collect.jobs import Job
 from collect.queues import MOST_FIFOS, Fifos, OfFifo, Times, Waits, all_waits
-from collect.raw import Model, Unreadable, read_json
+from collect.raw import Model
 from collect.records import Record, failed
 
-QUEUE_STEP_MS = 1.0
-"""Resolution of the percentiles of the time in a terminal's queue."""
-QUEUE_STEPS = 60_000
-"""Times in a queue above one minute count as one minute."""
-QUANTILES = (0.5, 0.95, 0.99)
 PACKET_BYTES, UDP_PAYLOAD_BYTES, TCP_PAYLOAD_BYTES = 1500, 1472, 1448
 """A full IPv4 packet, and its payload; TCP with timestamps."""
 _CLIENT = re.compile(r"client(-[0-9]+)?")
@@ -50,33 +44,20 @@ class OfTerminal(Model):
     requests: int | None
     slots_requested: int | None
     plans_lost: int | None
-    queue_p50_ms: float | None = None
-    queue_p95_ms: float | None = None
-    queue_p99_ms: float | None = None
+    queue_p50_ms: float | None
+    queue_p95_ms: float | None
+    queue_p99_ms: float | None
     waits_us: Waits = Field(default_factory=list)
     fifos: list[OfFifo] = Field(default_factory=list, max_length=MOST_FIFOS)
-
-    @property
-    def has_times(self) -> bool:
-        """Return whether the emulator measures times in the queue: earlier ones do not."""
-        return "queue_p50_ms" in self.model_fields_set
 
 
 @dataclass
 class Terminal:
-    """One terminal of a shared direction: the sums of its counters inside the window.
-
-    `times`: measured times in its queue. `waits`: number of intervals by estimated time in the
-    queue, ms, for earlier emulators that do not measure it (Little's law: bytes waiting at the
-    interval's end, divided by the rate at which they leave). `stuck`: number of intervals for which
-    packets have waited and none has left.
-    """
+    """One terminal of a shared direction: the sums of its counters inside the window."""
 
     sums: Counter[str] = field(default_factory=Counter)
     queue_max_bytes: int = 0
     modcods: Counter[int] = field(default_factory=Counter)
-    waits: Counter[int] = field(default_factory=Counter)
-    stuck: int = 0
     times: Times = field(default_factory=Times)
     fifos: Fifos = field(default_factory=Fifos)
     is_on_demand: bool = False
@@ -95,10 +76,8 @@ class Terminal:
         self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
         if counters.modcod_id is not None and counters.frames:
             self.modcods[counters.modcod_id] += counters.frames
-        self._wait(counters.queue_bytes, counters.sent_bps)
-        if counters.has_times:
-            self.times.add(all_waits(counters.waits_us, counters.fifos), counters.queue_bytes)
-            self.fifos.add(counters.fifos)
+        self.times.add(all_waits(counters.waits_us, counters.fifos), counters.queue_bytes)
+        self.fifos.add(counters.fifos)
         if counters.slots_assigned is not None:
             self.is_on_demand = True
             self.sums["superframes"] += superframes
@@ -107,24 +86,13 @@ class Terminal:
             self.sums["requests"] += counters.requests or 0
             self.sums["plans_lost"] += counters.plans_lost or 0
 
-    def _wait(self, queue_bytes: int, sent_bps: float) -> None:
-        """Count an interval. An interval in which nothing leaves counts with the next one in which
-        something does, at their mean rate.
-        """
-        if queue_bytes and not sent_bps:
-            self.stuck += 1
-            return
-        intervals, self.stuck = self.stuck + 1, 0
-        wait_ms = queue_bytes * 8e3 * intervals / sent_bps if queue_bytes else 0.0
-        self.waits[int(min(wait_ms / QUEUE_STEP_MS, QUEUE_STEPS))] += intervals
-
     def records(self, number: int, labels: Mapping[str, str]) -> list[Record]:
         """Return the terminal's figures, with its number as a label."""
         own = {**labels, "terminal": str(number)}
         counted = ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "frames")
         found = [Record(f"terminal_{name}", self.sums[name], own) for name in counted]
         found.append(Record("terminal_queue_max_bytes", self.queue_max_bytes, own))
-        found += self._times(own)
+        found += self.times.records("terminal_queue_ms", own)
         found += self.fifos.records(own)
         found += [
             Record("terminal_modcod_frames", frames, {**own, "modcod": str(modcod)})
@@ -135,71 +103,16 @@ class Terminal:
                 Record(f"terminal_{name}", self.sums[name], own)
                 for name in ("requests", "plans_lost")
             ]
-            superframes = self.sums["superframes"]
+        if superframes := self.sums["superframes"]:
             slots = {"requested": "slots_requested", "assigned": "slots_assigned", "used": "frames"}
-            means = (
-                {name: self.sums[counter] / superframes for name, counter in slots.items()}
-                if superframes
-                else {}
-            )
             found += [
-                Record(f"terminal_slots_{name}_mean", mean, own) for name, mean in means.items()
+                Record(f"terminal_slots_{name}_mean", self.sums[counter] / superframes, own)
+                for name, counter in slots.items()
             ]
         return found
 
-    def _times(self, own: Mapping[str, str]) -> list[Record]:
-        if self.times.is_measured:
-            return self.times.records("terminal_queue_ms", own)
-        return [
-            Record(
-                "terminal_queue_ms",
-                self._wait_ms(quantile),
-                {**own, "stat": f"p{quantile * 100:g}"},
-            )
-            for quantile in QUANTILES
-        ]
-
-    def _wait_ms(self, quantile: float) -> float:
-        waits = self.waits + Counter(
-            {QUEUE_STEPS: self.stuck} if self.stuck else {}
-        )  # until the end
-        left = quantile * sum(waits.values())
-        for step, count in sorted(waits.items()):
-            left -= count
-            if left <= 0:
-                return step * QUEUE_STEP_MS
-        return 0.0
-
 
 # --- fairness -------------------------------------------------------------------------------------
-
-
-class _Open(BaseModel):
-    """The fields of plan.json that we use here."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-
-class _Demand(_Open):
-    carrier_slots: int
-
-
-class _Side(_Open):
-    rate_bps: float
-    udp_goodput_bps: float
-    tcp_goodput_bps: float
-    slots_per_superframe: int = 0
-    demand: _Demand | None = None
-
-
-class _Link(_Open):
-    forward: _Side
-    return_: _Side = Field(alias="return")
-    terminals: tuple[_Open, ...] = ()
-
-
-class _Plan(_Open):
-    link: _Link
 
 
 def jain(values: Sequence[float]) -> float:
@@ -275,11 +188,11 @@ def _share(run_dir: Path, labels: Mapping[str, str]) -> list[Record]:
     request alone. The share is an upper bound, because the plan does not foresee how packets fill
     the slots.
     """
-    plan = read_json(run_dir, "plan.json", _Plan.model_validate_json)
-    if isinstance(plan, Unreadable) or plan.link.terminals:
+    link = link_plan.of_run(run_dir)
+    if link is None or link.terminals:
         return []
     count = int(labels["terminals"])
-    side = plan.link.forward if labels["direction"] == "download" else plan.link.return_
+    side = link.forward if labels["direction"] == "download" else link.return_
     is_udp = labels["transport"] == "UDP"
     bps = side.udp_goodput_bps if is_udp else side.tcp_goodput_bps
     if labels["direction"] == "download":

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from collect import iperf3
+from collect.fixtures import example_run
 from collect.jobs import Job
 from collect.raw import Unreadable, read_json
 from collect.records import Record
@@ -16,20 +17,8 @@ SERVER = json.loads((FIXTURES / "iperf3_server.json").read_text())
 
 
 def job(number: int, start: float = 100.0, stop: float = 106.0) -> Job:
-    return Job(
-        job_instance_id=number,
-        scenario_instance_id=1,
-        owner_scenario_instance_id=1,
-        function_id=1,
-        label="bulk",
-        job="satlab_iperf3",
-        entity="client",
-        argv=(),
-        start_unix_s=start,
-        stop_unix_s=stop,
-        exit_code=0,
-        status="Not Running",
-        log="",
+    return Job.model_validate(
+        example_run.job(number, "satlab_iperf3", "client", "bulk", start, stop)
     )
 
 

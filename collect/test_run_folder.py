@@ -169,7 +169,8 @@ def planted(
     ][:3]
     numbers = itertools.count(1)
     chosen = {
-        d: {name: 1000 * next(numbers) for name in COUNTED.values()} for d in example_run.DIRECTIONS
+        d: {name: 1000 * next(numbers) for name in COUNTED.values()}
+        for d in link_samples.DIRECTIONS
     }
     for line in lines:
         for direction, values in chosen.items() if line["type"] == "sample" else ():
@@ -220,7 +221,7 @@ def test_the_lan_s_directions_are_those_of_its_own_emulator(run: Path) -> None:
         }
         assert found == sums[f"terrestrial_{way}"], way
     lan = {row["labels"]["direction"] for row in summary(frame, "link_in_packets")} - {
-        *example_run.DIRECTIONS
+        *link_samples.DIRECTIONS
     }
     assert lan == {"lan_down", "lan_up"}
 

@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 
 from collect import pep, satperf, stored, tcp_parameters
+from collect.fixtures import example_run
 from collect.records import Record
 from satlab.common.paths import SCHEMAS
 
@@ -220,23 +221,7 @@ def test_the_legs_of_a_run_are_returned_for_its_manifest(tmp_path: Path) -> None
         folder = tmp_path / "raw" / "files" / f"{job}-{number}"
         folder.mkdir(parents=True)
         (folder / f"{name}.json").write_text(json.dumps(document))
-        jobs.append(
-            {
-                "job_instance_id": number,
-                "scenario_instance_id": 1,
-                "owner_scenario_instance_id": 1,
-                "function_id": number,
-                "label": "l",
-                "job": job,
-                "entity": "proxy-gw",
-                "argv": [],
-                "log": "",
-                "start_unix_s": 1.0,
-                "stop_unix_s": 2.0,
-                "exit_code": 0,
-                "status": "Not Running",
-            }
-        )
+        jobs.append(example_run.job(number, job, "proxy-gw", "l", 1.0, 2.0))
     (tmp_path / "raw" / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
     returned = stored(tmp_path).legs
     about = {

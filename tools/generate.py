@@ -24,9 +24,9 @@ from collect import (
     page_loads,
     pep,
     ping,
+    records_table,
     run_manifest,
     stream,
-    table,
     tcp_parameters,
     video,
 )
@@ -104,7 +104,7 @@ def files() -> Iterator[tuple[Path, str]]:
 def metrics() -> Iterator[tuple[Path, str]]:
     """Yield the metric reference, and the schema of records with the names of all metrics."""
     groups = yaml_text.read(ROOT / "collect" / "metrics.yml")
-    row = schema("records", table.Row)
+    row = schema("records", records_table.Row)
     row["properties"]["metric"]["enum"] = [name for group in groups.values() for name in group]
     yield _schema_file("records", row)
     yield (

@@ -28,7 +28,7 @@ from satlab.common import plain_files
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.report import measurements
-from satlab.run import influx, rebuild, sandboxed_reader
+from satlab.run import influx, rebuild_report, sandboxed_reader
 from satlab.run.influx import Database
 from satlab.run.page_import import wget_folder
 from satlab.vm import ssh_job
@@ -53,7 +53,7 @@ def test_t68_a_report_is_not_written_over_a_link_of_a_run_folder(
     (ours / "index.html").write_text("ours")
     (theirs / "report").symlink_to(ours)
     with pytest.raises(ConfigError, match=r"report/index\.html") as caught:
-        rebuild.rebuild([theirs], None, QUIET)
+        rebuild_report.rebuild([theirs], None, QUIET)
     assert "--out" in caught.value.hint
     assert [file.name for file in ours.iterdir()] == ["index.html"]
     assert (ours / "index.html").read_text() == "ours"
@@ -66,7 +66,7 @@ def test_t68_the_page_replaces_a_link_in_the_folder_of_reports(
     (theirs / "report").mkdir()
     (theirs / "report" / "index.html").symlink_to(tmp_path / "secret")
     (theirs / "report" / f".index.html.{os.getpid()}").symlink_to(tmp_path / "secret")
-    _, page = rebuild.rebuild([theirs], None, QUIET)
+    _, page = rebuild_report.rebuild([theirs], None, QUIET)
     assert page.read_text().startswith("<!doctype html>")
     assert (tmp_path / "secret").read_text() == "ours"
 
@@ -98,10 +98,10 @@ def test_t68_a_plan_is_a_plain_file_of_its_folder(
 def test_t68_the_table_of_somebody_else_s_run_is_not_read(theirs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     os.mkfifo(theirs / "records.parquet")
-    assert rebuild.export([theirs], out, has_series=False) > 1
+    assert rebuild_report.export([theirs], out, has_series=False) > 1
     (theirs / "records.parquet").unlink()
     polars.DataFrame({"a": [1]}).write_parquet(theirs / "records.parquet")
-    assert rebuild.export([theirs], out, has_series=False) > 1
+    assert rebuild_report.export([theirs], out, has_series=False) > 1
     assert sandboxed_reader.without_writing(theirs, is_own=True).records.lazy().collect().width == 1
 
 

@@ -213,9 +213,9 @@ def report(
     csv: RecordsCsv = False,
 ) -> int:
     """Rebuild records and report from raw files; several runs side by side."""
-    from satlab.run import rebuild
+    from satlab.run import rebuild_report
 
-    frames, path = rebuild.rebuild(folders, out, ProgressLog())
+    frames, path = rebuild_report.rebuild(folders, out, ProgressLog())
     print_records([path], frames, json_lines=json_lines, csv=csv)
     return ExitStatus.OK
 
@@ -234,9 +234,9 @@ def export(
 
     NAME.har: the requests of observed page loads (--set observed=N), HAR 1.2.
     """
-    from satlab.run import rebuild
+    from satlab.run import rebuild_report
 
-    say(f"{rebuild.export(folders, out, has_series=series)} rows: {out}")
+    say(f"{rebuild_report.export(folders, out, has_series=series)} rows: {out}")
     return ExitStatus.OK
 
 

@@ -47,7 +47,7 @@ def test_an_equal_wire_is_saturated_once_and_its_rtt_measured_each_time(
 
     monkeypatch.setattr(NetnsHost, "_measured", measured)
     monkeypatch.setattr(link_probe, "_ping", lambda shell, path, count: rtts[path.client])
-    monkeypatch.setattr(link_probe, "_echoes", series)
+    monkeypatch.setattr(link_probe, "echoes", series)
     is_ok = True
     monkeypatch.setattr(FlowHost, "_judged", lambda *_: [SimpleNamespace(ok=is_ok)])
     lab: Any = SimpleNamespace()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The expected results of a calibration for a plan, with the tolerance of each emulator."""
+"""What a calibration has to measure by the plan, within the tolerance of each emulator."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The control of a running link: satlink's socket (schemas/link-control.schema.json) and the files
-of timelines.
-"""
+"""Changes of a running link: satlink's socket (schemas/link-control.schema.json), and timelines."""
 
 import json
 import socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A file of JSON lines that another process appends to."""
+"""Reads a file of JSON lines while another process appends to it."""
 
 import json
 from dataclasses import dataclass

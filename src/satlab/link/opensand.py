@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The real OpenSAND as emulator of the satellite segment: its needs, its logs and its exit codes.
+"""The real OpenSAND as emulator: what it needs of a lab, its commands, logs and exit codes.
 
-`satlink describe` reads the profile; this module compares it with the topology. Nothing here runs
-OpenSAND: the lab does (`lab`), as it runs satlink. Facts on its behaviour are those of release
-8.2.0.
+`satlink describe` reads the profile, and this module compares it with the topology. The lab starts
+OpenSAND (`lab`), as it starts satlink. Facts are those of release 8.2.0.
 """
 
 import os
@@ -16,10 +15,11 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.topology import Interface, NetworkKind, Node, Role, Topology
+from satlab.link.config import LinkModel
 from satlab.link.satlink import ask
 
 PROGRAM = "opensand"
@@ -75,13 +75,7 @@ class Tap:
     mac: str
 
 
-class _Model(BaseModel):
-    """Read-only, and closed to fields that the schema does not name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Entity(_Model):
+class Entity(LinkModel):
     """An entity of the platform; `path_local` is the folder of its own logs and probes, None where
     it keeps none.
 
@@ -107,7 +101,7 @@ class GroundEntity(Entity):
     gateway: int | None = None
 
 
-class Description(_Model):
+class Description(LinkModel):
     """What a profile requires of hosts and networks (schemas/profile-description.schema.json)."""
 
     schema_: Literal["satlab/profile-description/2"] = Field(alias="schema")

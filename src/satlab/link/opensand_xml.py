@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenSAND's XML with other values: the infrastructure files of a lab, and whole profiles for the
-lab's addresses.
-"""
+"""Reads and writes OpenSAND's XML, and makes the infrastructure files of a lab."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A model of options: one definition of each, from which command line, web form and requests are
-made.
-"""
+"""The base of option models: command line, web form and requests come from one definition."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of a link: their one definition, and the requests that they make.
+"""The options of a link, and the request that they make.
 
-Command line, web form, the root helper's verb and the printed command line follow from the fields
+Command line, web form, the root helper's verb and the printed command line are made from the fields
 here.
 """
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a configuration (`LinkPlan`) from satlink's frame arithmetic.
-
-Needs no privileges, changes nothing.
+"""The plan of a link: what satlink computes of a configuration, without a lab or privileges.
 
 The models mirror `schemas/link-plan.schema.json`.
 """
@@ -170,16 +168,8 @@ def plan_link(config: LinkConfig, satlink: Path = SATLINK) -> LinkPlan:
             return ask(
                 LinkPlan, satlink, "plan", [file.name], f"profile {config.profile} is not usable"
             )
-        except ConfigError as error:
-            raise _of_the_user(error, file.name, config) from error
-
-
-def _of_the_user(error: ConfigError, written: str, config: LinkConfig) -> ConfigError:
-    """Return a refusal that names the user's timeline instead of the file `written` for satlink."""
-    timeline = config.timeline.file if config.timeline else None
-    text = (
-        str(error)
-        .replace(f"{written}: timeline.", f"{timeline or 'timeline'}: ")
-        .replace(written, "the link")
-    )
-    return ConfigError(text, error.faults, error.hint)
+        except ConfigError as error:  # name the user's timeline, not the file for satlink
+            timeline = (config.timeline and config.timeline.file) or "timeline"
+            text = str(error).replace(f"{file.name}: timeline.", f"{timeline}: ")
+            text = text.replace(file.name, "the link")
+            raise ConfigError(text, error.faults, error.hint) from error

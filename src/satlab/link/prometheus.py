@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Link metrics in Prometheus' text format, from the samples of a metrics file.
 
-A sample counts one interval. One sample alone has gauges, those of its interval; `Totals` make
-counters of counts.
+A sample counts one interval: alone it becomes gauges. `Totals` add samples up to counters.
 """
 
 import json
@@ -221,14 +220,10 @@ def render(lab_id: str, sample: dict[str, Any], counts: Values | None = None) ->
     for name, figures in values(sample).items():
         is_counter = counts is not None and name in COUNTED
         shown = counts.get(name, {}) if counts is not None and is_counter else figures
-        text = (
-            TEXTS[name].replace(" in the interval", " since the link started")
-            if is_counter
-            else TEXTS[name]
-        )
         labelled = {f"{lab},{labels}": value for labels, value in shown.items()}
         if is_counter:
+            text = TEXTS[name].replace(" in the interval", " since the link started")
             parts.append(family(f"{PREFIX}{name}_total", text, "counter", labelled))
         else:
-            parts.append(family(f"{PREFIX}{name}", text, "gauge", labelled))
+            parts.append(family(f"{PREFIX}{name}", TEXTS[name], "gauge", labelled))
     return "".join(parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests to a running link, timelines, and metrics for Prometheus."""
+"""Requests to a running link, and timelines."""
 
 import json
 import socket
@@ -11,7 +11,7 @@ import pytest
 
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.paths import ROOT
-from satlab.link import control, prometheus
+from satlab.link import control
 from satlab.link.change_options import LinkChange
 from satlab.link.config import LinkSet
 from satlab.link.options import LinkOptions
@@ -171,38 +171,3 @@ def test_a_change_of_one_direction_has_no_gateway() -> None:
 def test_a_change_that_cannot_be_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         LinkChange.of(**options).link_set("both")
-
-
-SAMPLE = {"type": "sample", "t_unix_s": 5.5, "forward": None}
-
-
-def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
-    """The last whole sample counts, whatever comes after it."""
-    figures: dict[str, Any] = {
-        **dict.fromkeys(prometheus.HELP, 1),
-        "rate_bps": 2e6,
-        "frame_fill_ratio": None,
-    }
-    figures["frames_by_modcod"] = {"QPSK 1/2": 7}
-    file = tmp_path / "link.jsonl"
-    change = {"type": "change", "set": {}}
-    rows = [{"type": "header"}, SAMPLE | {"t_unix_s": 1.0}, SAMPLE | {"return": figures}, change]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"type": "sam')
-    text = prometheus.render("lab", prometheus.last_sample(file))
-    assert 'satlab_link_sample_time_seconds{lab="lab"} 5.5\n' in text
-    assert (
-        '# TYPE satlab_link_rate_bps gauge\nsatlab_link_rate_bps{lab="lab",direction="return"}'
-        " 2000000.0\n" in text
-    )
-    assert 'satlab_link_modcod_frames{lab="lab",direction="return",modcod="QPSK 1/2"} 7\n' in text
-    assert "frame_fill" not in text
-    assert "forward" not in text
-
-
-def test_absent_samples_are_reported(tmp_path: Path) -> None:
-    """A missing file, or one without samples, is reported."""
-    file = tmp_path / "link.jsonl"
-    file.write_text('{"type": "header"}\n')
-    for path in (file, tmp_path / "absent"):
-        with pytest.raises(HostError):
-            prometheus.last_sample(path)

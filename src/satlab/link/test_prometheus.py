@@ -3,9 +3,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from satlab.common.errors import HostError
 from satlab.link import prometheus
 
 FIGURES = {"rate_bps": 3e6, "frames_by_modcod": {}}
@@ -76,19 +78,36 @@ def test_p299_a_sample_of_any_length_is_found(tmp_path: Path) -> None:
     assert len(prometheus.last_sample(file)["forward"]["fifos"]) == 30
 
 
-def test_the_sample_of_64_terminals_is_found(tmp_path: Path) -> None:
-    of = [
-        {"terminal": number, **dict.fromkeys(prometheus.OF_TERMINAL, 123456.789)}
-        for number in range(1, 65)
-    ]
-    line = json.dumps(
-        {
-            "type": "sample",
-            "t_unix_s": 1.0,
-            "forward": {"terminals": of},
-            "return": {"terminals": of},
-        }
-    )
+SAMPLE = {"type": "sample", "t_unix_s": 5.5, "forward": None}
+
+
+def test_exposition_names_lab_and_direction(tmp_path: Path) -> None:
+    """The last whole sample counts, whatever comes after it."""
+    figures: dict[str, Any] = {
+        **dict.fromkeys(prometheus.HELP, 1),
+        "rate_bps": 2e6,
+        "frame_fill_ratio": None,
+    }
+    figures["frames_by_modcod"] = {"QPSK 1/2": 7}
     file = tmp_path / "link.jsonl"
-    file.write_text((line + "\n") * 3)
-    assert len(prometheus.last_sample(file)["forward"]["terminals"]) == 64
+    change = {"type": "change", "set": {}}
+    rows = [{"type": "header"}, SAMPLE | {"t_unix_s": 1.0}, SAMPLE | {"return": figures}, change]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"type": "sam')
+    text = prometheus.render("lab", prometheus.last_sample(file))
+    assert 'satlab_link_sample_time_seconds{lab="lab"} 5.5\n' in text
+    assert (
+        '# TYPE satlab_link_rate_bps gauge\nsatlab_link_rate_bps{lab="lab",direction="return"}'
+        " 2000000.0\n" in text
+    )
+    assert 'satlab_link_modcod_frames{lab="lab",direction="return",modcod="QPSK 1/2"} 7\n' in text
+    assert "frame_fill" not in text
+    assert "forward" not in text
+
+
+def test_absent_samples_are_reported(tmp_path: Path) -> None:
+    """A missing file, or one without samples, is reported."""
+    file = tmp_path / "link.jsonl"
+    file.write_text('{"type": "header"}\n')
+    for path in (file, tmp_path / "absent"):
+        with pytest.raises(HostError):
+            prometheus.last_sample(path)

@@ -42,16 +42,13 @@ def choose(settings: Mapping[str, str], link: LinkOptions) -> Testbed:
         link = link.model_copy(update={"terrestrial_delay_ms": values["internet_delay_ms"]})
     if "satcom_loss_percent" in values:
         link = link.model_copy(update={"loss": values["satcom_loss_percent"] / 100})
-    changes = [
-        LinkSet(direction="both", delay_ms=values["satcom_delay_ms"])
-        if "satcom_delay_ms" in values
-        else None,
-        LinkSet(direction="both", attenuation_db=values["satcom_attenuation_db"])
-        if "satcom_attenuation_db" in values
-        else None,
-    ]
+    changes = []
+    if "satcom_delay_ms" in values:
+        changes.append(LinkSet(direction="both", delay_ms=values["satcom_delay_ms"]))
+    if "satcom_attenuation_db" in values:
+        changes.append(LinkSet(direction="both", attenuation_db=values["satcom_attenuation_db"]))
     rest = {name: value for name, value in settings.items() if name not in LIMITS}
-    return Testbed(rest, link, tuple(change for change in changes if change))
+    return Testbed(rest, link, tuple(changes))
 
 
 def _fault(name: str, value: str) -> Fault | None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report of one or more runs:
-
-HTML, terminal tables, CSV. Figures come from `collect`; none are computed twice.
-"""
+"""Reports of runs: HTML pages, tables on a terminal, CSV. `collect` computes the figures."""
 
 from satlab.report.console_tables import terminal_tables, write_csv
 from satlab.report.export import export

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Summary records for a terminal and for spreadsheets."""
+"""Tables of summary records on the console, and summary records as CSV."""
 
 import csv
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records of runs with what distinguishes the runs as columns, for data frames and spreadsheets."""
+"""Exports records of runs as one table, with columns for what distinguishes the runs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -46,10 +46,10 @@ def export(runs: Mapping[Path, collect.Table], out: Path, *, has_series: bool) -
             "unknown format",
             [Fault(str(out), f"its name does not end with {' or '.join(FORMATS)}")],
         )
-    frames = [
-        _records(table, has_series=has_series).with_columns(_columns(folder))
-        for folder, table in runs.items()
-    ]
+    frames = []
+    for folder, table in runs.items():
+        rows = table.lazy() if has_series else table.lazy().filter(pl.col("t_s").is_null())
+        frames.append(rows.collect(engine="streaming").with_columns(_columns(folder)))
     frame = pl.concat(frames, how="diagonal_relaxed")
     labels = frame["labels"].unique().to_list()
     names = sorted({name for text in labels for name in json.loads(text)})
@@ -85,13 +85,6 @@ def _for_spreadsheets(frame: pl.DataFrame) -> pl.DataFrame:
         changed = {text: cell for text in distinct if (cell := escape.csv(text)) != text}
         frame = frame.with_columns(pl.col(name).replace(changed)) if changed else frame
     return frame
-
-
-def _records(table: collect.Table, *, has_series: bool) -> pl.DataFrame:
-    rows = table.lazy()
-    return (rows if has_series else rows.filter(pl.col("t_s").is_null())).collect(
-        engine="streaming"
-    )
 
 
 def _columns(folder: Path) -> Sequence[pl.Expr]:

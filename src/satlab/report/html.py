@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages as one HTML file that needs nothing else: no network, no second file, no inline script
-without a hash.
-"""
+"""Writes a page as one HTML file, which needs no network and no second file."""
 
 import base64
 import gzip

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tables of queues, and of terminals that share a link: what each did, and how evenly their
-transfers shared it.
-"""
+"""Tables of a link's queues, of its terminals, and of how evenly transfers shared it."""
 
 import math
 import statistics

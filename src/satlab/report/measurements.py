@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of runs, joined from their records: transfers, page metrics, failures.
-
-No formatting here.
-"""
+"""Transfers, streams, videos, page metrics and failures of runs, joined from their records."""
 
 import json
 from collections import defaultdict
@@ -88,21 +85,11 @@ class BulkTransfer:
 
 
 @dataclass(frozen=True)
-class StreamFigure:
-    """One stream. `values` by metric, with the statistic of a delay behind it: ms, ratios, MOS."""
+class MediaFigure:
+    """One stream of packets or adaptive video, as its receiver measured it.
 
-    run_id: str
-    profile: str
-    labels: Mapping[str, str]
-    codec: str
-    values: Mapping[str, float | None]
-    status: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class VideoFigure:
-    """One adaptive video. `values` by metric: bit/s, ms, s, counts."""
+    `values` by metric, with the statistic of a delay behind it: bit/s, ms, s, ratios, counts, MOS.
+    """
 
     run_id: str
     profile: str
@@ -110,13 +97,13 @@ class VideoFigure:
     values: Mapping[str, float | None]
     status: str
     reason: str
+    codec: str = ""
 
     @property
     def name(self) -> str:
-        return (
-            f"{self.labels.get('function', '')} over"
-            f" {PROTOCOLS.get(self.labels.get('protocol', ''), '')}"
-        )
+        """Name the function, and the protocol of a video."""
+        function, protocol = self.labels.get("function", ""), self.labels.get("protocol", "")
+        return f"{function} over {PROTOCOLS[protocol]}" if protocol in PROTOCOLS else function
 
 
 class PageGroup(NamedTuple):
@@ -231,48 +218,37 @@ def _transfer(group: Mapping[str, SummaryRecord]) -> BulkTransfer:
     )
 
 
-def streams(rows: Iterable[SummaryRecord]) -> list[StreamFigure]:
-    """Return the streams of packets and loads, as their receivers measured them."""
+def streams(rows: Iterable[SummaryRecord]) -> list[MediaFigure]:
+    """Return the streams of packets and loads."""
     found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
     for row in rows:
         if row.labels.get("job") in ("satlab_load", "satlab_stream"):
             stat = row.labels.get("stat", "")
             found[row.run_id, row.labels["instance"]][f"{row.metric} {stat}".strip()] = row
-    figures = []
-    for group in found.values():
-        head = group.get("one_way_delay_ms median") or group.get(
-            "one_way_delay_ms"
-        )  # of one that failed
-        if head is not None:
-            values = {name: row.value for name, row in group.items()}
-            codec = group["mos"].labels["codec"] if "mos" in group else ""
-            about = head.run_id, head.profile, head.labels, codec
-            figures.append(StreamFigure(*about, values, head.status, head.reason))
-    return figures
+    # The delay of a stream that failed has no statistic.
+    return _media(found.values(), "one_way_delay_ms median", "one_way_delay_ms")
 
 
-def videos(rows: Iterable[SummaryRecord]) -> list[VideoFigure]:
-    """Return the adaptive videos, as their players measured them."""
+def videos(rows: Iterable[SummaryRecord]) -> list[MediaFigure]:
+    """Return the adaptive videos."""
     found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
     for row in rows:
         if row.metric.startswith("video_"):
             found[row.run_id, row.labels["instance"]][row.metric] = row
-    heads = [
-        (group["video_bitrate_bps"], group)
-        for group in found.values()
-        if "video_bitrate_bps" in group
-    ]
-    return [
-        VideoFigure(
-            head.run_id,
-            head.profile,
-            head.labels,
-            {name: row.value for name, row in group.items()},
-            head.status,
-            head.reason,
-        )
-        for head, group in heads
-    ]
+    return _media(found.values(), "video_bitrate_bps")
+
+
+def _media(groups: Iterable[Mapping[str, SummaryRecord]], *metrics: str) -> list[MediaFigure]:
+    """Return the figure of each group that has one of `metrics`: the first one has its status."""
+    figures = []
+    for group in groups:
+        head = next((group[metric] for metric in metrics if metric in group), None)
+        if head is not None:
+            values = {name: row.value for name, row in group.items()}
+            codec = group["mos"].labels["codec"] if "mos" in group else ""
+            about = head.run_id, head.profile, head.labels, values
+            figures.append(MediaFigure(*about, head.status, head.reason, codec))
+    return figures
 
 
 def page_figures(rows: Iterable[SummaryRecord]) -> list[PageFigure]:

@@ -43,9 +43,8 @@ class NamedLoad:
 
 
 def typical(loads: Sequence[PageObservation]) -> PageObservation | None:
-    """Return the load whose Speed Index is the median, of an even number the lower one;
-
-    None if none has one.
+    """Return the load whose Speed Index is the median (of an even number the lower one); None if
+    no load has one.
     """
     ended = [
         (load.speed_index_ms, load.load_index, load)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plots as Plotly documents.
-
-Colours are names of CSS variables (`--c1`), resolved in the browser's theme.
-"""
+"""Plots as Plotly documents. Colours are CSS variables (`--c1`), which the page's theme sets."""
 
 import html
 from collections.abc import Sequence

@@ -19,22 +19,6 @@ from satlab.report.page import Points
 
 
 @dataclass(frozen=True)
-class PageLoadOfKind:
-    """A page load with its protocol and proxy in words (measurements.kind_of_load)."""
-
-    kind: str
-    load: collect.PageLoad
-
-
-@dataclass(frozen=True)
-class ObservationOfKind:
-    """An observed page load likewise."""
-
-    kind: str
-    load: collect.PageObservation
-
-
-@dataclass(frozen=True)
 class ReportedRun:
     """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with
     its raw files.
@@ -45,9 +29,8 @@ class ReportedRun:
     options: tuple[str, ...]
     frame: collect.Table
     rows: tuple[SummaryRecord, ...]
-    loads: tuple[PageLoadOfKind, ...]
+    stored: collect.Stored
     altered: tuple[str, ...]
-    observations: tuple[ObservationOfKind, ...] = ()
 
     @property
     def is_calibrated(self) -> bool:
@@ -130,15 +113,8 @@ def read_run(folder: Path, run: collect.Collected) -> ReportedRun:
         _options(read.plan(folder)) or ("--profile", about.profile),
         run.records,
         tuple(read.summaries([run.records])),
-        tuple(
-            PageLoadOfKind(read.kind_of_load(one.load.protocol, one.pep), one.load)
-            for one in run.stored.loads
-        ),
+        run.stored,
         tuple(collect.verify(folder) if about.ended_unix_s is not None else []),
-        tuple(
-            ObservationOfKind(read.kind_of_load(one.load.protocol, one.pep), one.load)
-            for one in run.stored.observations
-        ),
     )
 
 

@@ -19,10 +19,9 @@ from satlab.report import measurements as read
 from satlab.report.measurements import (
     PAGE_METRICS,
     BulkTransfer,
+    MediaFigure,
     PageFigure,
     PageGroup,
-    StreamFigure,
-    VideoFigure,
 )
 from satlab.report.observed_page_loads import NamedLoad
 from satlab.report.page import (
@@ -304,9 +303,8 @@ class RunReport:
         """Return the load whose Page Load Time is nearest the median."""
         ended = [
             (one.load.page_load_time_ms, one.load.load_index, one.load)
-            for one in self._run(group.run_id).loads
-            if (one.load.page, one.kind) == (group.page, group.kind)
-            and one.load.page_load_time_ms is not None
+            for one in self._run(group.run_id).stored.loads
+            if _is_of(group, one) and one.load.page_load_time_ms is not None
         ]
         ended.sort(key=lambda found: found[:2])
         return ended[(len(ended) - 1) // 2][2] if ended else None
@@ -331,11 +329,8 @@ class RunReport:
     def _observed(self) -> list[NamedLoad]:
         found = []
         for group, name in self._page_groups().items():
-            loads = [
-                one.load
-                for one in self._run(group.run_id).observations
-                if (one.load.page, one.kind) == (group.page, group.kind)
-            ]
+            stored = self._run(group.run_id).stored.observations
+            loads = [one.load for one in stored if _is_of(group, one)]
             if load := observed_page_loads.typical(loads):
                 found.append(NamedLoad(name, load))
         return found
@@ -386,6 +381,11 @@ class RunReport:
         return ", ".join([*page, figure.kind, *run])
 
 
+def _is_of(group: PageGroup, one: collect.StoredLoad | collect.StoredObservation) -> bool:
+    kind = read.kind_of_load(one.load.protocol, one.pep)
+    return (one.load.page, kind) == (group.page, group.kind)
+
+
 def _goodput_tile(one: BulkTransfer) -> Tile:
     where = f"{one.name} over {one.profile}"
     if one.goodput_bps is None:
@@ -397,14 +397,14 @@ def _goodput_tile(one: BulkTransfer) -> Tile:
     return Tile(mbits(one.goodput_bps), f"Goodput, {where}, {length}{share}", "Mbit/s")
 
 
-def _voice_tile(one: StreamFigure) -> Tile:
+def _voice_tile(one: MediaFigure) -> Tile:
     mos = one.values["mos"]
     caption = f"Voice to {one.labels.get('entity', '')}, {one.codec}, {one.profile}"
     figure = "-" if mos is None else f"{mos:.2f}"
     return Tile(figure, f"{caption}: estimated by the E-model", "MOS")
 
 
-def _video_tile(one: VideoFigure) -> Tile:
+def _video_tile(one: MediaFigure) -> Tile:
     bitrate, stalls = one.values["video_bitrate_bps"], one.values.get("video_stalls_count")
     if bitrate is None:
         caption = f"{one.name}, {one.profile}: {one.reason}"
@@ -456,6 +456,6 @@ QUEUES_NOTE = (
 )
 CLIENTS_NOTE = "Medians of the loads at each client; all loads together are in the table of pages."
 TERMINALS_NOTE = (
-    "Counted while the jobs ran. Times in the queue are those of packets, as above; of runs of"
-    " earlier versions estimates. Slots are per superframe."
+    "Counted while the jobs ran. Times in the queue are those of packets, as above. Slots are per"
+    " superframe."
 )

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from satlab.report.measurements import (
     BulkTransfer,
     Failure,
-    StreamFigure,
+    MediaFigure,
     SummaryRecord,
-    VideoFigure,
 )
 from satlab.report.page import Cell, Row, State, Table, all_but
 
@@ -76,7 +75,7 @@ def bulk(transfers: Sequence[BulkTransfer], names: Names) -> Table:
     return Table(head, rows, numbers=all_but(head, 2), title="Bulk transfer")
 
 
-def streams(figures: Sequence[StreamFigure], names: Names) -> Table:
+def streams(figures: Sequence[MediaFigure], names: Names) -> Table:
     """Return streams of packets."""
     rows = []
     for one in figures:
@@ -84,7 +83,7 @@ def streams(figures: Sequence[StreamFigure], names: Names) -> Table:
         rows.append(
             (
                 names[one.run_id],
-                one.labels.get("function", ""),
+                one.name,
                 one.codec,
                 number(one.values.get("mos"), 2),
                 median if one.status == "ok" else STATUS[one.status],
@@ -112,7 +111,7 @@ def streams(figures: Sequence[StreamFigure], names: Names) -> Table:
     return Table(head, rows, numbers=all_but(head, 3), title="Streams")
 
 
-def videos(figures: Sequence[VideoFigure], names: Names) -> Table:
+def videos(figures: Sequence[MediaFigure], names: Names) -> Table:
     """Return adaptive videos."""
     rows = []
     for one in figures:

@@ -23,7 +23,7 @@ from collect import Collected
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from collect.records import Record
-from collect.table import Identity, tables
+from collect.records_table import Identity, tables
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.link import modcods
@@ -427,35 +427,34 @@ def change_load(run: Path, **fields: Any) -> None:
 LINK = example_run.link_plan("geo")
 
 
-@pytest.mark.parametrize(
-    "link",
-    [
-        None,
-        LINK | {"forward": LINK["forward"] | {"loss_ratio": 0.01}},
-        LINK | {"return": LINK["return"] | {"loss_ratio": 0.01}},
-        LINK | {"rtt_ms": LINK["rtt_ms"] | {"configured": 700.0}},
-    ],
-)
-def test_published_figures_are_not_shown_for_another_link(link: dict[str, Any] | None) -> None:
-    assert published_ms("geo", "kepler", "h3", "none", "page_load_time_ms", LINK) == 7669
-    assert published_ms("geo", "kepler", "h3", "none", "page_load_time_ms", link) is None
+PUBLISHED: dict[str, Any] = {
+    "profile": "geo",
+    "page": "kepler",
+    "protocol": "h3",
+    "pep": "none",
+    "metric": "page_load_time_ms",
+    "link": LINK,
+}
 
 
 @pytest.mark.parametrize(
-    ("profile", "page_name", "protocol", "pep"),
+    "change",
     [
-        ("meo", "kepler", "h3", "none"),
-        ("geo", "other", "h3", "none"),
-        ("geo", "kepler", "h2", "none"),
-        ("geo", "kepler", "h3", "quic-warm"),
-        ("geo", "kepler", "h1", "unknown"),
-        ("geo", "kepler", "h1", "quic"),
+        {"link": None},
+        {"link": LINK | {"forward": LINK["forward"] | {"loss_ratio": 0.01}}},
+        {"link": LINK | {"return": LINK["return"] | {"loss_ratio": 0.01}}},
+        {"link": LINK | {"rtt_ms": LINK["rtt_ms"] | {"configured": 700.0}}},
+        {"profile": "meo"},
+        {"page": "other"},
+        {"protocol": "h2"},
+        {"pep": "quic-warm"},
+        {"protocol": "h1", "pep": "unknown"},
+        {"protocol": "h1", "pep": "quic"},
     ],
 )
-def test_published_figures_are_not_shown_for_another_cell(
-    profile: str, page_name: str, protocol: str, pep: str
-) -> None:
-    assert published_ms(profile, page_name, protocol, pep, "page_load_time_ms", LINK) is None
+def test_published_figures_are_not_shown_for_another_link_or_cell(change: dict[str, Any]) -> None:
+    assert published_ms(**PUBLISHED) == 7669
+    assert published_ms(**PUBLISHED | change) is None
 
 
 def test_what_is_carried_follows_the_modcod_and_its_mean_the_time() -> None:
@@ -561,7 +560,7 @@ def test_command_is_quoted(runs: list[Path]) -> None:
 
 
 def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
-    loads = [one.load.page_load_time_ms or 0 for one in see(runs[1]).runs[0].loads]
+    loads = [one.load.page_load_time_ms or 0 for one in see(runs[1]).runs[0].stored.loads]
     fall = plots_of(see(runs[1]))["waterfall-1"]
     middle = loads.index(sorted(loads)[1]) + 1
     assert f"Load {middle} of HTTP/1.1" in fall.caption

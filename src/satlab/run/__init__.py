@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One run: validate, bring up a lab, calibrate, run the scenario, take the lab down, collect,
-report.
-"""
+"""One run, from the check of its scenario to its report."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges the emulated link against its plan: by probes before a run, by the emulator's own release
-error during it.
+"""Judges the emulated link against its plan: by probes before a run, by release errors during it.
 
-Each check has an expected value and limits; one check out of its limits marks the whole run (exit
-status 4), it never discards it.
+Each check has an expected value and limits. A run with a check out of its limits is kept, and
+marked as a whole (exit status 4).
 """
 
 import math
@@ -62,32 +61,19 @@ def before(
     """
     expected = expectation(plan, emulator)
     rtt = probe.rtt.mean_ms if probe.rtt else None
-    rtt_note = probe.notes.get("rtt", str(probe.rtt))
-    rate_note = probe.notes.get(
-        "rate", f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate"
-    )
-    rate_low, rate_high = expected.rate_low_bps, expected.rate_high_bps
-    checks = [
-        check(
-            "rtt_ms",
-            "ms",
-            expected.rtt_ms,
-            rtt,
-            expected.rtt_low_ms,
-            expected.rtt_high_ms,
-            rtt_note,
-        ),
-        check(
-            "forward_udp_goodput_bps",
-            "bit/s",
-            expected.rate_bps,
-            probe.rate_bps,
-            rate_low,
-            rate_high,
-            rate_note,
-        ),
-    ]
-    return [*checks, _loss_check(plan, probe)] if expected.loss and not has_defects else checks
+    note = probe.notes.get("rtt", str(probe.rtt))
+    low, high = expected.rtt_low_ms, expected.rtt_high_ms
+    checks = [check("rtt_ms", "ms", expected.rtt_ms, rtt, low, high, note)]
+
+    name, rate = "forward_udp_goodput_bps", expected.rate_bps
+    sent = f"UDP, {PROBE_DATAGRAM_BYTES}-byte payloads, {PROBE_OVERLOAD:g} x link rate"
+    note = probe.notes.get("rate", sent)
+    low, high = expected.rate_low_bps, expected.rate_high_bps
+    checks.append(check(name, "bit/s", rate, probe.rate_bps, low, high, note))
+
+    if expected.loss and not has_defects:
+        checks.append(_loss_check(plan, probe))
+    return checks
 
 
 def repeated(checks: Sequence[CalibrationCheck], spoilt: Sequence[str]) -> list[CalibrationCheck]:
@@ -157,12 +143,9 @@ def during(
         return [check("late_packet_ratio", "", 0, None, 0, LATE_RATIO_LIMIT, note)]
     checks = []
     for direction in expected.watched:
-        count = released[direction]
-        note = (
-            f"later than {limit} us, of {count}; max {worst[direction]:.0f} us"
-            if count
-            else "no packet crossed"
-        )
+        count, note = released[direction], "no packet crossed"
+        if count:
+            note = f"later than {limit} us, of {count}; max {worst[direction]:.0f} us"
         most = max(LATE_RATIO_LIMIT, 1 / max(count, 1))
         ratio = late[direction] / max(count, 1)
         checks.append(check(f"late_packet_ratio.{direction}", "", 0, ratio, 0, most, note))
@@ -176,36 +159,29 @@ def opensand_losses(
     marks the run. `since` and `until` are counts by cause. Losses during the probe at full rate,
     before the scenario, are only noted.
     """
-    return [
-        _loss_of_opensand(loss, since.get(loss.cause), until[loss.cause])
-        for loss in opensand.LOSSES
-    ]
-
-
-def _loss_of_opensand(
-    loss: opensand.Loss, since: int | None, until: int | None
-) -> CalibrationCheck:
-    name = f"opensand_losses.{loss.cause}"
-    if since is None or until is None:
-        return check(name, loss.unit, 0, None, 0, 0, "OpenSAND's logs cannot be read")
-    before = f"{since} more during calibration"
-    note = (
-        f"{loss.meaning}; {before}. Remedy: {loss.remedy}"
-        if until > since
-        else f"none in its logs; {before}"
-    )
-    return check(name, loss.unit, 0, until - since, 0, 0, note)
+    checks = []
+    for loss in opensand.LOSSES:
+        before, after = since.get(loss.cause), until[loss.cause]
+        if before is None or after is None:
+            lost, note = None, "OpenSAND's logs cannot be read"
+        elif after > before:
+            lost = after - before
+            note = f"{loss.meaning}; {before} more during calibration. Remedy: {loss.remedy}"
+        else:
+            lost, note = after - before, f"none in its logs; {before} more during calibration"
+        checks.append(check(f"opensand_losses.{loss.cause}", loss.unit, 0, lost, 0, 0, note))
+    return checks
 
 
 def deviations(checks: Sequence[CalibrationCheck]) -> list[str]:
     """Return the checks that are out of tolerance, each with its measured value."""
-    return [f"{c.name} {_measured(c)}" for c in checks if not c.ok]
-
-
-def _measured(found: CalibrationCheck) -> str:
-    return (
-        "not measured" if found.measured is None else f"{found.measured:.6g} {found.unit}".rstrip()
-    )
+    return [
+        f"{c.name} not measured"
+        if c.measured is None
+        else f"{c.name} {c.measured:.6g} {c.unit}".rstrip()
+        for c in checks
+        if not c.ok
+    ]
 
 
 def verdict(checks: Sequence[CalibrationCheck]) -> str:

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first figure: a TCP download and page loads over HTTP/1.1 and HTTP/3 in one lab, with one
-report.
-"""
+"""`satlab demo`: a TCP download and page loads over HTTP/1.1 and HTTP/3 in one run."""
 
 import threading
 import time

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges the host as strictly as the link: how long measured programs waited for a core, and where
-packets were lost.
+"""Judges the load of the host: how long programs waited for a core, and where packets were lost.
 
 Sources: run-queue waits of threads (schedstat, the kernel's scheduler/sched-stats.rst), CPU time of
 the host and of processes (proc(5), stat and pid/stat), memory pressure (accounting/psi.rst),
@@ -11,7 +10,7 @@ not count are not judged.
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,9 +57,8 @@ planned loss ratio.
 
 
 def wait_ratio(load: collect.PageLoad) -> float | None:
-    """Return the share of a load for which its most waiting thread lacked a core by the host;
-
-    None if unknown.
+    """Return the share of a page load for which its most waiting thread lacked a core of the host;
+    None if that is unknown.
     """
     length_s = (load.page_load_time_ms or load.wall_s * 1000) / 1000
     known = (load.cpu_wait_longest_s, load.cpu_user_s, load.cpu_system_s)
@@ -89,18 +87,12 @@ def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
 
 def of_programs(waited_s: Mapping[str, float], length_s: float) -> list[CalibrationCheck]:
     """Judge how long each program of a transfer waited for a core."""
+    if length_s <= 0:
+        return []
+    limit, note = PROGRAM_WAIT_LIMIT, f"in {length_s:.1f} s"
     return [
-        check(
-            f"cpu_wait_ratio.{name}",
-            "",
-            0,
-            seconds / length_s,
-            0,
-            PROGRAM_WAIT_LIMIT,
-            f"in {length_s:.1f} s",
-        )
+        check(f"cpu_wait_ratio.{name}", "", 0, seconds / length_s, 0, limit, note)
         for name, seconds in waited_s.items()
-        if length_s > 0
     ]
 
 
@@ -141,11 +133,10 @@ class PacketCounts:
 
 @dataclass(frozen=True)
 class HostState:
-    """Counters since the start of the host;
+    """Counters since the start of the host: CPU times in ticks, memory pressure in us (None:
+    unknown), packets by node.
 
-    CPU times in ticks, memory pressure in us (None: unknown). By node.
-
-    `working_ticks`: of all processes; `own_ticks`: of this one, its descendants, and those of them
+    `working_ticks` are of all processes; `own_ticks` of this one and its descendants, also of those
     that have ended.
     """
 
@@ -168,6 +159,7 @@ def state(
     # user nice system idle iowait irq softirq steal; guest time is in user time
     by_node = {node: inside(node, counts) for node in nodes}
     idle, working = sum(ticks[3:5]), sum(ticks[:3])
+    processes = (read_process(int(folder.name)) for folder in Path("/proc").glob("[0-9]*"))
     return HostState(
         sum(ticks[:8]),
         ticks[7],
@@ -176,13 +168,8 @@ def state(
         by_node,
         idle,
         working,
-        tree_ticks(os.getpid(), _processes()),
+        tree_ticks(os.getpid(), (process for process in processes if process is not None)),
     )
-
-
-def _processes() -> Iterator[ProcfsProcess]:
-    found = (read_process(int(folder.name)) for folder in Path("/proc").glob("[0-9]*"))
-    return (process for process in found if process is not None)
 
 
 def tree_ticks(root: int, processes: Iterable[ProcfsProcess]) -> int:
@@ -235,36 +222,23 @@ def between(before: HostState, after: HostState) -> list[CalibrationCheck]:
     """Judge the changes between two states."""
     ticks = after.total_ticks - before.total_ticks
     stolen = (after.stolen_ticks - before.stolen_ticks) / ticks if ticks > 0 else 0.0
-    checks = [
-        check("cpu_steal_ratio", "", 0, stolen, 0, STEAL_LIMIT, "CPU time taken by other machines")
-    ]
+    note = "CPU time taken by other machines"
+    checks = [check("cpu_steal_ratio", "", 0, stolen, 0, STEAL_LIMIT, note)]
     length_s = after.uptime_s - before.uptime_s
     if before.memory_us is not None and after.memory_us is not None and length_s > 0:
         ratio = (after.memory_us - before.memory_us) / 1e6 / length_s
-        checks.append(
-            check(
-                "memory_wait_ratio",
-                "",
-                0,
-                ratio,
-                0,
-                MEMORY_PRESSURE_LIMIT,
-                "tasks waited for memory",
-            )
-        )
+        limit, note = MEMORY_PRESSURE_LIMIT, "tasks waited for memory"
+        checks.append(check("memory_wait_ratio", "", 0, ratio, 0, limit, note))
     return [*checks, _others(before, after), _lost_packets(before, after)]
 
 
 def _others(before: HostState, after: HostState) -> CalibrationCheck:
     """Judge the CPU time of processes outside the measurement, if they left too few cores idle."""
-    spent = {
-        name: getattr(after, name) - getattr(before, name)
-        for name in ("total_ticks", "idle_ticks", "working_ticks", "own_ticks")
-    }
-    ratio = max(0, spent["working_ticks"] - spent["own_ticks"]) / max(spent["total_ticks"], 1)
-    idle_cores = spent["idle_ticks"] / max(
-        (after.uptime_s - before.uptime_s) * os.sysconf("SC_CLK_TCK"), 1
-    )
+    own = after.own_ticks - before.own_ticks
+    others = max(0, after.working_ticks - before.working_ticks - own)
+    ratio = others / max(after.total_ticks - before.total_ticks, 1)
+    length_ticks = (after.uptime_s - before.uptime_s) * os.sysconf("SC_CLK_TCK")
+    idle_cores = (after.idle_ticks - before.idle_ticks) / max(length_ticks, 1)
     limit = OTHERS_LIMIT if idle_cores < IDLE_CORES else 1.0
     note = f"CPU time of processes outside the measurement; {idle_cores:.1f} cores were idle"
     return check("cpu_others_ratio", "", 0, ratio, 0, limit, note)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The activity of a lab's nodes while it runs: CPU time of their programs, congestion windows of
-their connections.
+"""CPU time of the programs of a lab, and congestion windows of its connections, while it is up.
 
 Sources: proc(5), pid/stat; for TCP the kernel's sock_diag(7) with struct tcp_info of <linux/tcp.h>;
 for QUIC the output of satperf and satpep (`quic_flows`). Users name their programs and open
@@ -78,9 +77,8 @@ class ProgramLoad:
 
 
 def read_running(nodes: Mapping[int, str]) -> Processes:
-    """Read the processes of a lab;
-
-    `nodes`: the node of each, by pid. One that has just ended is left out.
+    """Read the processes of a lab; `nodes` has the node of each by pid. A process that has just
+    ended is left out.
     """
     found = {}
     for pid, node in nodes.items():

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One session of a lab: bring it up, calibrate it, run a body on it, watch it meanwhile, take it
-down.
-"""
+"""A lab for one measurement: brought up, calibrated, watched while a body runs, taken down."""
 
 import contextlib
 import itertools

@@ -196,7 +196,7 @@ def _rtt(shell: Shell, path: ProbePath, notes: dict[str, str]) -> Echoes | None:
     """Measure the RTT after a warm-up; None, with the reason in `notes`, if no answer came."""
     try:
         _ping(shell, path, WARM_UP_ECHOES)
-        return _echoes(shell, path, ECHOES)
+        return echoes(_ping(shell, path, ECHOES))
     except ProbeError as error:
         notes["rtt"] = str(error)
         return None
@@ -210,12 +210,8 @@ def _drain(shell: Shell, path: ProbePath, idle_ms: float) -> None:
     end = time.monotonic() + DRAIN_DEADLINE_S
     while time.monotonic() < end:
         with contextlib.suppress(ProbeError):
-            if _echoes(shell, path, 1).max_ms <= idle_ms:
+            if echoes(_ping(shell, path, 1)).max_ms <= idle_ms:
                 return
-
-
-def _echoes(shell: Shell, path: ProbePath, count: int) -> Echoes:
-    return echoes(_ping(shell, path, count))
 
 
 def _ping(shell: Shell, path: ProbePath, count: int) -> str:

@@ -44,29 +44,13 @@ def sha256(path: Path) -> str:
 
 def host() -> dict[str, Any]:
     """Describe the host as far as figures depend on it, without its name."""
-    cpu = [
-        line.split(":", 1)[1].strip()
-        for line in _lines("/proc/cpuinfo")
-        if line.startswith("model name")
-    ]
-    memory = [
-        int(line.split()[1]) * 1024
-        for line in _lines("/proc/meminfo")
-        if line.startswith("MemTotal")
-    ]
+    memory = _value("/proc/meminfo", "MemTotal", ":")
     return {
         "kernel": platform.release(),
-        "system": next(
-            (
-                v.split("=", 1)[1].strip('"')
-                for v in _lines("/etc/os-release")
-                if v.startswith("PRETTY")
-            ),
-            "",
-        ),
-        "cpu": cpu[0] if cpu else "",
+        "system": _value("/etc/os-release", "PRETTY_NAME", "=").strip('"'),
+        "cpu": _value("/proc/cpuinfo", "model name", ":"),
         "cores": os.cpu_count(),
-        "memory_bytes": memory[0] if memory else None,
+        "memory_bytes": int(memory.split()[0]) * 1024 if memory else None,
         "load_1min": os.getloadavg()[0],
     }
 
@@ -92,5 +76,10 @@ def _output(argv: list[str]) -> str:
     return done.stdout.strip()
 
 
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines()
+def _value(path: str, name: str, mark: str) -> str:
+    """Return what stands behind the first `name` and `mark` in a file; "" without such a line."""
+    for line in Path(path).read_text().splitlines():
+        found, _, value = line.partition(mark)
+        if found.strip() == name:
+            return value.strip()
+    return ""

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packages and files that the playbooks of further jobs name, for the sandboxes of these jobs in
-one run.
+"""Packages and files that playbooks of further jobs name, for the sandboxes of these jobs.
 
 Only with the operator's consent (`--job-packages`). A playbook is read, never run (decision 0012).
 """

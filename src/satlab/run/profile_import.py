@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab profile import`: a lab of OpenSAND, in any of its layouts, to a profile folder with this
-lab's addresses.
-"""
+"""`satlab profile import`: makes a profile with this lab's addresses out of one of OpenSAND."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +9,13 @@ from shutil import copyfile
 from typing import Literal
 from xml.etree import ElementTree as ET
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import NetworkKind, Role, Topology
 from satlab.link import opensand, opensand_xml
+from satlab.link.config import LinkModel
 from satlab.link.opensand import Description, Entity
 from satlab.link.satlink import ask
 
@@ -27,13 +26,7 @@ _SERIES = (
 """Leaves that name a file of values over time."""
 
 
-class _Model(BaseModel):
-    """Read-only, and closed to fields that the schema does not name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Line(_Model):
+class Line(LinkModel):
     """One remark of satlink about a profile."""
 
     file: str
@@ -46,7 +39,7 @@ class Line(_Model):
         return f"{self.file}:{self.line}: {self.element}: {self.reason} ({self.remedy})"
 
 
-class Inspection(_Model):
+class Inspection(LinkModel):
     """satlink's judgement of a profile (schemas/profile-inspection.schema.json); `link`: None where
     there are faults.
     """

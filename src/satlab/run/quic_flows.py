@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Congestion windows of open QUIC connections, from the lines that satperf and satpep write every
-100 ms.
+"""Congestion windows of open QUIC connections, which satperf and satpep report every 100 ms.
 
-The kernel knows nothing of them. Sources: satperf's --output (schemas/satperf.schema.json),
+The kernel does not know them. Sources: satperf's --output (schemas/satperf.schema.json),
 satpep's --metrics (schemas/satpep.schema.json), found among the files that the process has open.
 Other programs report nothing and are left out. Users can give a program and its files the same
 names, so only plain files are read, up to limits.
@@ -258,9 +257,8 @@ class Followed:
 
 
 def open_report(pid: int, name: str) -> int | None:
-    """Return a descriptor of the plain file of this name that a process has open;
-
-    None if there is none.
+    """Return a descriptor of the plain file of this name that a process has open; None if there is
+    none.
 
     Raises:
         OSError: the process has ended.
@@ -292,7 +290,7 @@ class ReportedFlows:
         """
         known = {key: each for key, each in programs.items() if each[1] in REPORTERS}
         self._followed = {key: each for key, each in self._followed.items() if key in known}
-        found = []
+        found: list[Flow] = []
         for key, (node, program) in itertools.islice(sorted(known.items()), MOST_FILES):
             name, make = REPORTERS[program]
             followed = self._followed.setdefault(key, Followed(make(node)))

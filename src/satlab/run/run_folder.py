@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The folder of a run, which always gets a result; and the steps of a run before and after its
-scenario.
-"""
+"""The folder of a run: plan, manifest, raw files, and a result however the run ends."""
 
 import json
 import threading
@@ -136,9 +134,9 @@ class RunFolder:
         stop: threading.Event,
         title: str | None,
     ) -> RunResult:
-        """Run a scenario on a host's lab and record it here;
+        """Run a scenario on a host's lab and record it here.
 
-        `title`: title of the report; None: no report is made.
+        `title` is that of the report; without one no report is made.
 
         Raises:
             SatlabError: the run could not be done; the folder then says so, too.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads a run's raw files in another process, which has a deadline, bounded memory, and no right to
-the run folder.
+"""Parses a run's raw files in another process, with a deadline and bounded memory.
 
-This process opens the files (`collect.reader.serve`), the other one parses them: as root's child in
-a sandbox without network, else as the caller. A file that ends its reader is left out, with the
-reason, and the others are read anew.
+This process opens the files (`collect.reader.serve`), so the other one needs no right to the run
+folder. Started by root it is in a sandbox without network, else it runs as the caller. A file that
+ends its reader is left out with the reason, and the others are read anew.
 """
 
 import logging

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The run of a scenario: check everything, bring up a fresh lab, calibrate, run the scenario, take
-the lab down, collect, report.
+"""Check a scenario with its link (`prepare`), and run it in a fresh lab (`execute`).
 
 `prepare` changes nothing; `execute` always leaves a run folder, and never a lab.
 """
@@ -27,15 +26,14 @@ from satlab.link.config import LinkRequest, LinkSet, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
 from satlab.openbach import descriptor, runner, scenario
-from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 from satlab.run import (
     catalog,
     congestion_controls,
     influx,
+    ipv6_scenarios,
     manifest,
-    over_ipv6,
     playbook_packages,
     quiet_host,
 )
@@ -115,12 +113,6 @@ class PreparedRun:
         return any(started.job.name == "satlab_fec" for started in self.scenario.jobs())
 
     @property
-    def with_layers(self) -> list[Descriptor]:
-        """Return the jobs whose playbooks' packages and files are unpacked."""
-        used = {started.job.name: started.job for started in self.scenario.jobs()}
-        return list(used.values()) if self.request.job_packages else []
-
-    @property
     def folder(self) -> RunFolder:
         return RunFolder(self.request.runs / self.about.run_id)
 
@@ -169,7 +161,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         terminals=len(clients(lab)),
     )
     values = catalog.settings(request.scenario, loaded.arguments, request.settings)
-    bound = over_ipv6.bind(loaded, values, lab, request.link.ip)
+    bound = ipv6_scenarios.bind(loaded, values, lab, request.link.ip)
     missing = sorted({started.entity for started in bound.jobs()} - set(entities))
     if missing:  # a mere warning of `scenario.load`, as OpenBACH reads scenarios
         hint = f"say who plays each: --entity {missing[0]}=NODE"
@@ -245,14 +237,33 @@ def execute(
     enforced_by = sandbox.enforced_by()
     for lack in sandbox.not_enforced(enforced_by):
         log.line(f"note: {lack}")
-    with playbook_packages.of_jobs(prepared.with_layers, log) as layers:
+
+    def on_lab(
+        lab: Lab, on_event: Callable[[runner.JobProgress], None], halt: threading.Event
+    ) -> runner.ScenarioResult:
+        lab.start_timeline()
+        folder = prepared.folder
+        feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
+        with feeding, scratch.folder("run") as private:
+            return runner.run(
+                prepared.scenario,
+                LabHost(lab, private, request.entities, request.jobs, prepared.granted, layers),
+                folder.raw,
+                on_event,
+                halt,
+                request.deadline_s,
+                request.first_ids,
+                watch,
+            )
+
+    used = {started.job.name: started.job for started in prepared.scenario.jobs()}
+    unpacked = list(used.values()) if request.job_packages else []
+    with playbook_packages.of_jobs(unpacked, log) as layers:
         return prepared.folder.record(
             replace(prepared.about, enforced_by=enforced_by),
             manifest.versions(paths.SATLINK, opensand_program),
             NetnsHost(lab_id(prepared.about.run_id), prepared.topology, prepared.link),
-            lambda lab, report, halt: _run_scenario(
-                lab, prepared, layers, (report, watch), log, halt
-            ),
+            on_lab,
             log,
             stop,
             f"{prepared.scenario.name} over {prepared.about.profile}" if request.report else None,
@@ -281,29 +292,3 @@ def calibrated(
         )
 
     return quiet_host.measured(take, why, patience, log, stop)
-
-
-def _run_scenario(
-    lab: Lab,
-    prepared: PreparedRun,
-    layers: Mapping[str, Layers],
-    observers: tuple[Callable[[runner.JobProgress], None], runner.Watch],
-    log: ProgressLog,
-    halt: threading.Event,
-) -> runner.ScenarioResult:
-    request, folder = prepared.request, prepared.folder
-    lab.start_timeline()
-    feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
-    with feeding, scratch.folder("run") as private:
-        host = LabHost(lab, private, request.entities, request.jobs, prepared.granted, layers)
-        on_event, watch = observers
-        return runner.run(
-            prepared.scenario,
-            host,
-            folder.raw,
-            on_event,
-            halt,
-            request.deadline_s,
-            request.first_ids,
-            watch,
-        )

@@ -19,7 +19,6 @@ from satlab.common.errors import ExitStatus
 from satlab.run import scenario_run
 from satlab.run.demo import Demo
 from satlab.run.lab_session import QUIET
-from satlab.run.quiet_host import Patience
 from satlab.run.run_folder import RunResult
 from satlab.run.scenario_run import RunRequest
 
@@ -78,16 +77,6 @@ def test_a_download_and_pages_over_both_protocols_are_one_run_with_one_report(
     page = tmp_path / "run-1-demo.html"
     assert runs.reports == [([tmp_path / "run-1"], page, "satlab demo over leo")]
     assert (shown, status) == ([([page], 1)], ExitStatus.OK)
-
-
-def test_what_a_busy_host_spoilt_is_measured_once_more(runs: Runs, tmp_path: Path) -> None:
-    runs.statuses = [ExitStatus.UNCALIBRATED, ExitStatus.OK]
-    status = Demo("leo", 15, 3, tmp_path, Patience(retries=1)).run(
-        QUIET, threading.Event(), lambda *_: None
-    )
-    assert runs.prepared[0] == runs.prepared[1]
-    assert runs.reports[0][0] == [tmp_path / "run-2"]
-    assert status is ExitStatus.OK
 
 
 def test_what_ran_before_a_stop_is_shown(runs: Runs, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import collect
+from collect.fixtures import example_run
 from collect.fixtures.example_run import page_load
 from collect.jobs import Job
 from collect.page_loads import PageLoad
@@ -31,22 +32,8 @@ DEV = """Inter-|   Receive                                                |  Tra
 
 
 def job(label: str, length_s: float, waited_s: float | None) -> Job:
-    return Job(
-        job_instance_id=1,
-        scenario_instance_id=1,
-        owner_scenario_instance_id=1,
-        function_id=1,
-        label=label,
-        job="satlab_iperf3",
-        entity="client",
-        argv=(),
-        start_unix_s=100.0,
-        stop_unix_s=100.0 + length_s,
-        exit_code=0,
-        status="Not Running",
-        log="logs/a.log",
-        waited_s=waited_s,
-    )
+    made = example_run.job(1, "satlab_iperf3", "client", label, 100.0, 100.0 + length_s)
+    return Job.model_validate(made | {"waited_s": waited_s})
 
 
 def test_the_job_that_lacked_a_core_most_is_judged() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`satlab validate`: recognizes the files of a path and reports every fault in them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from satlab.common import paths, terminals, topology
@@ -61,16 +61,10 @@ def _below(folder: Path, *, lenient: bool, jobs: Path | None) -> list[str]:
         try:
             warnings += check(entry, lenient=lenient, jobs=jobs)
         except ConfigError as error:
-            faults.extend(
-                error.faults
-                or [Fault(str(entry), str(error).removeprefix(f"{entry}: "), error.hint)]
-            )
+            faults += _faults_of(error, entry)
     if not inside:
-        faults.append(
-            Fault(
-                str(folder), "holds nothing to check", "profiles, pages, jobs or scenarios (*.json)"
-            )
-        )
+        remedy = "profiles, pages, jobs or scenarios (*.json)"
+        faults.append(Fault(str(folder), "holds nothing to check", remedy))
     _refuse(folder, faults)
     return warnings
 
@@ -86,15 +80,17 @@ def _documents(path: Path, files: list[Path], jobs: Path | None) -> list[str]:
         try:
             control.load_steps(file)
         except ConfigError as error:
-            faults.extend(
-                error.faults or [Fault(str(file), str(error).removeprefix(f"{file}: "), error.hint)]
-            )
+            faults += _faults_of(error, file)
     scenarios = [file for file in files if file not in timelines]
     warnings: list[Fault] | None = None if jobs is None else []
     known = descriptor.all_jobs([jobs] if jobs else [])
     entities = list(topology.load(paths.LAB_FILE).nodes)
     _refuse(path, [*faults, *scenario.validate_paths(scenarios, known, entities, warnings)])
     return _texts(warnings or ())
+
+
+def _faults_of(error: ConfigError, path: Path) -> Sequence[Fault]:
+    return error.faults or [Fault(str(path), str(error).removeprefix(f"{path}: "), error.hint)]
 
 
 def _job(folder: Path, *, is_upstream: bool) -> list[str]:
@@ -119,10 +115,6 @@ def _refuse(path: Path, faults: list[Fault]) -> None:
 def _profile(folder: Path, *, lenient: bool) -> list[str]:
     arguments = [*(["--lenient"] if lenient else []), str(folder)]
     done = satlink.run(paths.SATLINK, "validate", arguments, f"profile {folder} is not usable")
-    terminals = [
-        line for line in done.stdout.splitlines() if line.startswith(f"{folder}: terminal ")
-    ]
-    return [
-        *terminals,
-        *(line for line in done.stderr.splitlines() if line.startswith("warning: ")),
-    ]
+    shown = [line for line in done.stdout.splitlines() if line.startswith(f"{folder}: terminal ")]
+    shown += [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    return shown

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read the objects of a page from a HAR file (version 1.2, J. Odvarko, 2010), which may be hostile.
 
-Only these parts of an entry are read: method and URL of the request (the path and query to
-recognise
-repetitions), status, `bodySize`, `content.size`, `content.mimeType` of the answer; `content.text`
-to see that its base64 is valid.
+Only these parts of an entry are read: method and URL of the request (path and query only to find
+repetitions); status, `bodySize`, `content.size` and `content.mimeType` of the answer; and
+`content.text`, to check its base64.
 """
 
 import base64
@@ -21,13 +20,14 @@ from satlab.run.page_import.page_objects import (
     MOST_READ,
     Found,
     Item,
+    LeftOutError,
+    RefusedError,
     domain,
     loaded_as,
 )
 
 VERSIONS = ("1.1", "1.2")
 _SHORTER = "export one page load, without content"
-_REMOVE = "remove the entry"
 _MOST_OF_URL = 16_384
 _NO_REQUEST = ("blob", "ws", "wss")
 """Schemes that browsers list although no object is fetched. The scheme data is checked before."""
@@ -46,10 +46,10 @@ def read(file: Path) -> Found:
         place = f"{file}: entry {number}"
         try:
             url, item = _item(entry)
-        except _RefusedError as why:
-            found.faults.append(Fault(place, why.reason, why.remedy))
+        except RefusedError as why:
+            found.faults.append(Fault(place, str(why), why.remedy or "remove the entry"))
             continue
-        except _LeftOutError as why:
+        except LeftOutError as why:
             found.left_out[str(why)] += 1
             continue
         page = entry.get("pageref") if page is None else page
@@ -69,18 +69,6 @@ def read(file: Path) -> Found:
             hint="record the page's load anew",
         )
     return found
-
-
-class _RefusedError(Exception):
-    """An entry is wrong."""
-
-    def __init__(self, reason: str, remedy: str = _REMOVE) -> None:
-        super().__init__(reason)
-        self.reason, self.remedy = reason, remedy
-
-
-class _LeftOutError(Exception):
-    """An ordinary entry that is not an object of a page."""
 
 
 def _entries(file: Path) -> list[Any]:
@@ -126,52 +114,52 @@ def _item(entry: object) -> tuple[str, Item]:
     status = response.get("status")
     mime = content.get("mimeType", "")
     if not isinstance(method, str) or type(status) is not int or not isinstance(mime, str):
-        raise _RefusedError(
+        raise RefusedError(
             "method, status or MIME type is missing or of another type", "export it as HAR again"
         )
     if content.get("encoding") == "base64":
         _check_base64(content.get("text"))
     body, whole = _size(response, "bodySize"), _size(content, "size")
     if method != "GET":
-        raise _LeftOutError("not requested with GET")
+        raise LeftOutError("not requested with GET")
     if status != 200:
-        raise _LeftOutError("not answered with status 200")
+        raise LeftOutError("not answered with status 200")
     size = next((one for one in (body, _size(response, "_transferSize"), whole) if one > 0), 0)
     if not size:
-        raise _LeftOutError("without a body")
+        raise LeftOutError("without a body")
     return url, Item(loaded_as(mime), size, name, is_compressed=whole > size)
 
 
 def _mapping(value: object, key: str, what: str = "") -> Mapping[str, Any]:
     inner = value.get(key) if isinstance(value, Mapping) else None
     if not isinstance(inner, dict):
-        raise _RefusedError(f"{what or key} is missing or not an object", "export it as HAR again")
+        raise RefusedError(f"{what or key} is missing or not an object", "export it as HAR again")
     return inner
 
 
 def _url(url: object) -> tuple[str, str]:
     """Return URL and domain. A message never has path or query: these may be secret."""
     if isinstance(url, str) and url.startswith("data:"):
-        raise _LeftOutError("of the scheme data")
+        raise LeftOutError("of the scheme data")
     if not isinstance(url, str) or len(url) > _MOST_OF_URL:
-        raise _RefusedError(
+        raise RefusedError(
             f"request.url is missing, not a text, or longer than {_MOST_OF_URL} characters"
         )
     try:
         parts = urlsplit(url)
         name, port = parts.hostname, parts.port
     except ValueError as error:
-        raise _RefusedError("request.url is not a URL") from error
+        raise RefusedError("request.url is not a URL") from error
     if parts.scheme in _NO_REQUEST:
-        raise _LeftOutError(f"of the scheme {parts.scheme}")
+        raise LeftOutError(f"of the scheme {parts.scheme}")
     if parts.scheme not in ("http", "https"):
-        raise _RefusedError(
+        raise RefusedError(
             f"request.url has the scheme {parts.scheme[:20]!r}, must be http or https"
         )
     known = domain(f"p{port}.{name}" if port not in (None, 80, 443) else name)
     if known is None or any(part == ".." for part in unquote(parts.path).split("/")):
         what = "a domain that cannot be used" if known is None else "'..' in its path"
-        raise _RefusedError(
+        raise RefusedError(
             f"request.url has {what}", "remove the entry, or record with a domain name"
         )
     return url.partition("#")[0], known
@@ -180,7 +168,7 @@ def _url(url: object) -> tuple[str, str]:
 def _size(holder: Mapping[str, Any], key: str) -> int:
     size = holder.get(key, -1)
     if type(size) is not int or not -1 <= size <= MOST_BYTES:
-        raise _RefusedError(
+        raise RefusedError(
             f"{key} is not an integer from -1 to {MOST_BYTES}", "correct it, or remove the entry"
         )
     return size
@@ -191,6 +179,6 @@ def _check_base64(text: object) -> None:
         if text is not None:
             base64.b64decode(text if isinstance(text, str) else "-", validate=True)
     except ValueError as error:
-        raise _RefusedError(
+        raise RefusedError(
             "content.text is not base64, as content.encoding says", "export it without content"
         ) from error

@@ -42,9 +42,10 @@ def run(source: Path, name: str, document: PurePosixPath, targets: Path = WEB_TA
     found.refuse(source)
     objects, notes = _objects(found, f"{name}.satlab.test")
     kind = "folder of a site" if source.is_dir() else "HAR file"
+    taken = "types, sizes, domains and order alone; every byte is generated"
     texts = {
         "page.yml": web_target_files.page_yml(
-            name, f"Imported page {name}", f"imported from a {kind}: {_TAKEN}", objects
+            name, f"Imported page {name}", f"imported from a {kind}: {taken}", objects
         ),
         "manifest.csv": web_target_files.manifest_csv(objects),
     }
@@ -55,9 +56,6 @@ def run(source: Path, name: str, document: PurePosixPath, targets: Path = WEB_TA
         page = web_target.load(name, scratch)
         (scratch / name).rename(targets / name)
     return Imported(page, tuple(notes))
-
-
-_TAKEN = "types, sizes, domains and order alone; every byte is generated"
 
 
 @contextlib.contextmanager

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page that a source describes: objects by type, size, domain and order; objects left out;
-faults.
+"""Objects of an imported page: type, size, domain and order of each; what was left out, and why.
 
-Nothing else is taken from a source. Contents, paths, queries, headers and cookies never reach the
-page.
+Nothing else of a source reaches the page: no contents, paths, queries, headers or cookies.
 """
 
 import re
@@ -61,6 +59,18 @@ class Found:
             if more > 0:
                 shown.append(Fault(str(source), f"{more} further faults", "correct these first"))
             raise ConfigError(f"{source} cannot be imported", shown)
+
+
+class RefusedError(Exception):
+    """An object of the source is wrong; `remedy` is empty for the usual one: remove it."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
+class LeftOutError(Exception):
+    """What the source names is ordinary, but no object of the page."""
 
 
 def domain(name: str | None) -> str | None:

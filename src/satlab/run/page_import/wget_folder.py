@@ -13,7 +13,15 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.run.page_import.page_objects import MOST_BYTES, MOST_ENTRIES, Found, Item, domain
+from satlab.run.page_import.page_objects import (
+    MOST_BYTES,
+    MOST_ENTRIES,
+    Found,
+    Item,
+    LeftOutError,
+    RefusedError,
+    domain,
+)
 
 _MOST_OF_DOCUMENT = 4 << 20
 _LINKED = {"stylesheet": "stylesheet", "icon": "img", "preload": "img"}
@@ -51,18 +59,13 @@ def read(folder: Path, document: PurePosixPath) -> Found:
     """
     found = Found()
     top = Path(os.path.realpath(folder))
-    size = _size_of(top, document)
-    if isinstance(size, str) or size is None or size > _MOST_OF_DOCUMENT:
-        why = (
-            size
-            if isinstance(size, str)
-            else "no such file"
-            if size is None
-            else "has more than 4 MiB"
-        )
-        raise ConfigError(
-            f"{folder / document}: {why}", hint="name the document by --document, below the folder"
-        )
+    try:
+        size = _size_of(top, document)
+        if size is None or size > _MOST_OF_DOCUMENT:
+            raise RefusedError("no such file" if size is None else "has more than 4 MiB")
+    except RefusedError as why:
+        hint = "name the document by --document, below the folder"
+        raise ConfigError(f"{folder / document}: {why}", hint=hint) from why
     references = _References()
     text = (top / document).read_text(encoding="utf-8", errors="replace")
     try:
@@ -74,51 +77,24 @@ def read(folder: Path, document: PurePosixPath) -> Found:
     found.items.append(Item("document", size, _domain(document) or ""))
     seen: set[PurePosixPath] = set()
     for number, (kind, url) in enumerate(references.found, start=1):
-        _take(found, seen, top, document, f"{folder / document}: reference {number}", (kind, url))
-    return found
-
-
-def _take(
-    found: Found,
-    seen: set[PurePosixPath],
-    top: Path,
-    document: PurePosixPath,
-    place: str,
-    loads: tuple[str, str],
-) -> None:
-    """Add one reference of the document to what was found."""
-    kind, url = loads
-    try:
-        parts = urlsplit(url.strip())
-    except ValueError:
-        found.faults.append(Fault(place, "not a URL", "remove it from the document"))
-        return
-    if parts.scheme == "data":
-        found.left_out["data in the document"] += 1
-        return
-    if parts.scheme not in ("", "http", "https"):
-        reason = f"has the scheme {parts.scheme[:20]!r}, must be http or https"
-        found.faults.append(Fault(place, reason, "remove it from the document"))
-        return
-    path = _path(unquote(parts.path), document) if not parts.netloc else None
-    if parts.netloc or not parts.path:
-        found.left_out["of another site, not in the folder"] += 1
-    elif path is None:
-        found.faults.append(Fault(place, "leaves the folder", "remove it from the document"))
-    elif path in seen:
-        found.left_out["loaded before"] += 1
-    else:
-        seen.add(path)
-        size, name = _size_of(top, path), _domain(path)
-        if isinstance(size, str) or name is None:
-            reason = (
-                size if isinstance(size, str) else "lies in a folder whose name is not a domain"
-            )
-            found.faults.append(Fault(place, reason, "remove it from the document"))
-        elif not size:
-            found.left_out["empty, or not in the folder"] += 1
+        try:
+            path = _path(url, document)
+            if path in seen:
+                raise LeftOutError("loaded before")
+            seen.add(path)
+            size, name = _size_of(top, path), _domain(path)
+            if name is None:
+                raise RefusedError("lies in a folder whose name is not a domain")
+            if not size:
+                raise LeftOutError("empty, or not in the folder")
+        except LeftOutError as why:
+            found.left_out[str(why)] += 1
+        except RefusedError as why:
+            place = f"{folder / document}: reference {number}"
+            found.faults.append(Fault(place, str(why), "remove it from the document"))
         else:
             found.items.append(Item(kind, size, name if _is_below(document) else ""))
+    return found
 
 
 def _is_below(document: PurePosixPath) -> bool:
@@ -129,28 +105,39 @@ def _domain(path: PurePosixPath) -> str | None:
     return domain(path.parts[0]) if _is_below(path) else ""
 
 
-def _path(reference: str, document: PurePosixPath) -> PurePosixPath | None:
-    """Return the path below the folder that a reference of the document names, or None if it leaves
-    the folder.
+def _path(url: str, document: PurePosixPath) -> PurePosixPath:
+    """Return the path below the folder that a reference of the document names.
+
+    Raises RefusedError, LeftOutError.
     """
-    is_from_top = reference.startswith("/")
-    parts = list(
-        document.parts[: 1 if _is_below(document) else 0] if is_from_top else document.parent.parts
-    )
-    for part in reference.split("/"):
+    try:
+        reference = urlsplit(url.strip())
+    except ValueError as error:
+        raise RefusedError("not a URL") from error
+    if reference.scheme == "data":
+        raise LeftOutError("data in the document")
+    if reference.scheme not in ("", "http", "https"):
+        raise RefusedError(f"has the scheme {reference.scheme[:20]!r}, must be http or https")
+    if reference.netloc or not reference.path:
+        raise LeftOutError("of another site, not in the folder")
+    path = unquote(reference.path)
+    parts = list(document.parent.parts)
+    if path.startswith("/"):
+        parts = list(document.parts[: 1 if _is_below(document) else 0])
+    for part in path.split("/"):
         if part == "..":
             if not parts:
-                return None
+                raise RefusedError("leaves the folder")
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
     return PurePosixPath(*parts)
 
 
-def _size_of(top: Path, path: PurePosixPath) -> int | str | None:
-    """Return the size of a plain file, None if it is not there, or why it is refused.
+def _size_of(top: Path, path: PurePosixPath) -> int | None:
+    """Return the size of a plain file, None if it is not there. Links are not followed.
 
-    Links are not followed.
+    Raises RefusedError.
     """
     place = top / path
     try:
@@ -158,11 +145,11 @@ def _size_of(top: Path, path: PurePosixPath) -> int | str | None:
     except (OSError, ValueError):
         return None
     if path.is_absolute() or ".." in path.parts:
-        return "is not below the folder"
+        raise RefusedError("is not below the folder")
     if os.path.realpath(place) != str(place):
-        return "is a link, or lies behind one"
+        raise RefusedError("is a link, or lies behind one")
     if not stat.S_ISREG(status.st_mode):
-        return "is not a plain file"
-    return (
-        status.st_size if status.st_size <= MOST_BYTES else f"has more than {MOST_BYTES >> 20} MiB"
-    )
+        raise RefusedError("is not a plain file")
+    if status.st_size > MOST_BYTES:
+        raise RefusedError(f"has more than {MOST_BYTES >> 20} MiB")
+    return status.st_size

@@ -8,7 +8,7 @@ import collect
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from satlab.common.errors import ConfigError
-from satlab.run import rebuild, sandboxed_reader
+from satlab.run import rebuild_report, sandboxed_reader
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_requests_of_observed_loads_are_exported_as_har(tmp_path: Path) -> None:
     ]
     runs = [example_run.write(tmp_path, example) for example in examples]
     out = tmp_path / "loads.har"
-    assert rebuild.export(runs, out, has_series=False) == 4 * 75
+    assert rebuild_report.export(runs, out, has_series=False) == 4 * 75
     log = json.loads(out.read_text())["log"]
     kinds = ("HTTP/1.1", "HTTP/3")
     assert [page["id"] for page in log["pages"]] == [
@@ -39,6 +39,6 @@ def test_requests_of_observed_loads_are_exported_as_har(tmp_path: Path) -> None:
 def test_a_har_without_observed_loads_is_refused_with_the_way_to_get_some(tmp_path: Path) -> None:
     run = example_run.write(tmp_path, Example(duration_s=0, loads={"h1": 1}))
     with pytest.raises(ConfigError) as caught:
-        rebuild.export([run], tmp_path / "loads.har", has_series=False)
+        rebuild_report.export([run], tmp_path / "loads.har", has_series=False)
     assert [fault.remedy for fault in caught.value.faults] == ["run with --set observed=1"]
     assert not (tmp_path / "loads.har").exists()

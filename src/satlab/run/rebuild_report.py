@@ -72,28 +72,14 @@ def export(folders: list[Path], out: Path, *, has_series: bool) -> int:
 
 
 def _export_har(folders: list[Path], out: Path) -> int:
-    loads = [
-        (
-            (
-                f"{folder.resolve().name} {measurements.kind_of_load(one.load.protocol, one.pep)}"
-                f" {one.load.load_index}"
-            ),
-            one.load,
-        )
-        for folder in folders
-        for one in sandboxed_reader.without_writing(folder).stored.observations
-    ]
+    loads = []
+    for folder in folders:
+        for one in sandboxed_reader.without_writing(folder).stored.observations:
+            kind = measurements.kind_of_load(one.load.protocol, one.pep)
+            loads.append((f"{folder.resolve().name} {kind} {one.load.load_index}", one.load))
     if not loads:
-        raise ConfigError(
-            "no observed page loads",
-            [
-                Fault(
-                    str(out),
-                    "a HAR file has requests of observed loads",
-                    "run with --set observed=1",
-                )
-            ],
-        )
+        reason, remedy = "a HAR file has requests of observed loads", "run with --set observed=1"
+        raise ConfigError("no observed page loads", [Fault(str(out), reason, remedy)])
     document = collect.har(loads, collect.manifest(folders[0]).satlab_version)
     out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     chown_to_caller(out)

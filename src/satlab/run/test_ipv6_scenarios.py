@@ -8,7 +8,7 @@ from satlab.common.errors import ConfigError
 from satlab.common.topology import load
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import Scenario
-from satlab.run import over_ipv6
+from satlab.run import ipv6_scenarios
 
 LAB = load()
 
@@ -19,15 +19,15 @@ def loaded(name: str) -> Scenario:
 
 def test_the_server_of_a_scenario_is_reached_over_ipv6() -> None:
     bulk = loaded("bulk_tcp")
-    found = over_ipv6.settings(bulk, {"duration": "5"}, LAB)
+    found = ipv6_scenarios.settings(bulk, {"duration": "5"}, LAB)
     assert found == {"duration": "5", "server_ip": "2001:2:0:1204::2"}
     bound = scenario.bind(bulk, found)
-    over_ipv6.check(bound)
+    ipv6_scenarios.check(bound)
     words = [str(word) for started in bound.jobs() for word in started.words]
     assert words.count("2001:2:0:1204::2") == 2
     assert "198.18.4.2" not in words
     own = {"duration": "5", "server_ip": "198.18.4.2"}
-    assert over_ipv6.settings(bulk, own, LAB) == own
+    assert ipv6_scenarios.settings(bulk, own, LAB) == own
 
 
 def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
@@ -41,7 +41,7 @@ def test_jobs_that_know_ipv4_alone_are_refused_by_name() -> None:
     ):
         bound = scenario.bind(loaded(name), given)
         with pytest.raises(ConfigError) as caught:
-            over_ipv6.check(bound)
+            ipv6_scenarios.check(bound)
         assert [fault.place for fault in caught.value.faults] == refused
 
 
@@ -59,8 +59,8 @@ def test_p304_proxies_have_addresses_of_ipv6_on_both_sides(
     name: str, given: dict[str, str]
 ) -> None:
     found = loaded(name)
-    bound = scenario.bind(found, over_ipv6.settings(found, given, LAB))
-    over_ipv6.check(bound)
+    bound = scenario.bind(found, ipv6_scenarios.settings(found, given, LAB))
+    ipv6_scenarios.check(bound)
     (first, second) = (
         [str(word) for word in one.words] for one in bound.jobs() if one.job.name == "satlab_pep"
     )
@@ -70,8 +70,8 @@ def test_p304_proxies_have_addresses_of_ipv6_on_both_sides(
 @pytest.mark.parametrize("name", ["page_load", "page_load_terminals", "page_capture"])
 def test_pages_are_loaded_over_ipv6(name: str) -> None:
     found = loaded(name)
-    bound = scenario.bind(found, over_ipv6.settings(found, {"protocol": "h3"}, LAB))
-    over_ipv6.check(bound)
+    bound = scenario.bind(found, ipv6_scenarios.settings(found, {"protocol": "h3"}, LAB))
+    ipv6_scenarios.check(bound)
     loads = [one.words for one in bound.jobs() if one.job.name == "satlab_page_load"]
     assert all("2001:2:0:1204::2" in map(str, words) for words in loads)
     assert loads
@@ -84,13 +84,13 @@ def test_p306_each_address_of_a_scenario_may_be_of_the_other_version() -> None:
         found = loaded(name)
         chosen = {key: value for key, value in ends.items() if key in found.constants}
         bound = scenario.bind(found, {**given, **chosen})
-        over_ipv6.check_chosen(bound, both)
+        ipv6_scenarios.check_chosen(bound, both)
         with pytest.raises(ConfigError, match="the lab has none"):
-            over_ipv6.check_chosen(bound, LAB)
-        over_ipv6.check_chosen(scenario.bind(found, given), LAB)
+            ipv6_scenarios.check_chosen(bound, LAB)
+        ipv6_scenarios.check_chosen(scenario.bind(found, given), LAB)
     bound = scenario.bind(loaded("tcp"), {"pep": "pepsal", **ends})
     with pytest.raises(ConfigError) as caught:
-        over_ipv6.check_chosen(bound, both)
+        ipv6_scenarios.check_chosen(bound, both)
     assert [fault.place for fault in caught.value.faults] == ["satlab_pep pepsal"]
 
 
@@ -102,8 +102,8 @@ def test_p294_quic_and_pages_without_proxies_have_addresses_of_ipv6(
     name: str, given: dict[str, str]
 ) -> None:
     found = loaded(name)
-    bound = scenario.bind(found, over_ipv6.settings(found, given, LAB))
-    over_ipv6.check(bound)
+    bound = scenario.bind(found, ipv6_scenarios.settings(found, given, LAB))
+    ipv6_scenarios.check(bound)
     words = [str(word) for started in bound.jobs() for word in started.words]
     assert words.count("2001:2:0:1204::2") >= 2
     assert not any(word.startswith("198.18.") for word in words)
