@@ -74,7 +74,7 @@ def test_a_stop_before_the_first_wait_is_an_ordinary_end(
     def stopped(_job: str) -> None:
         raise job.Stopped  # the signal comes while the job reports that it is ready
 
-    monkeypatch.setattr(job, "ready", stopped)
+    monkeypatch.setattr("udp_stream.ready", stopped)
     monkeypatch.setattr(job, "ignore_stops", lambda: None)  # this process keeps its signals
     options = job.parser().parse_args(["-p", udp_port, "receive", "-b", "127.0.0.1"])
     assert job.receive(options) == 1

@@ -172,7 +172,7 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
 
 
 def test_up_killed_among_the_terminals_leaves_what_down_removes(lab_id: str, satlink: Path) -> None:
-    child = lab_up_process.start(lab_id, satlink, LEO, "netns", "_apply", 3, terminals=3)
+    child = lab_up_process.start(lab_id, satlink, LEO, "ip_commands", "addresses", 10, terminals=3)
     assert child.wait(60) == -signal.SIGKILL
     assert lab.status(lab_id).phase == "broken"
     assert lab.down(lab_id) is True

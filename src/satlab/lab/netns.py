@@ -19,7 +19,7 @@ import contextlib
 import os
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -34,10 +34,10 @@ from pyroute2.netlink.exceptions import NetlinkError
 from satlab.common import ipv6, paths
 from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
-from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Route, Topology, routes
-from satlab.lab import sandbox, terminal_namespaces
+from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology, routes
+from satlab.lab import ip_commands, sandbox
+from satlab.lab.ip_commands import VETH_INDEX
 from satlab.lab.privileges import FIRST_UID, UIDS
-from satlab.lab.terminal_namespaces import TUN_QUEUE_PACKETS
 from satlab.link.opensand import Tap
 
 TUN_DEVICE, TUN_MODE = Path("/dev/net/tun"), 0o666
@@ -49,12 +49,8 @@ HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
 """Names in labs whose nodes are machines: the node of this host, and each machine's card on the
 control network.
 """
+CONTROL_MTU = 1500
 MAIN_TABLE = 254
-_TUN_TYPE, _TAP_TYPE = 1, 2
-_NUD_PERMANENT = 0x80
-_MULTICAST = "224.0.0.0/4"
-"""OpenSAND joins groups, and sends to them, on the emulation network."""
-_FIRST_VETH_INDEX = terminal_namespaces.VETH_INDEX
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _NO_USER_NAMESPACES = 5
@@ -184,32 +180,22 @@ def build(
     """
     with _host_errors(f"lab {lab_id}: network namespaces"):
         _create(lab_id, list(topology.nodes))
-        in_bulk, networks = (
-            terminal_namespaces.nodes(topology),
-            terminal_namespaces.networks(topology),
-        )
-        nodes = [node for node in topology.nodes if node not in in_bulk]
-        for node in nodes:
-            inside(lab_id, node, _prepare, topology.ipv6)
+        for node in topology.nodes:
+            inside(lab_id, node, _set_sysctls, topology.ipv6)
+        of_terminals = ip_commands.nodes_of_terminals(topology)
         for number, (network, config) in enumerate(topology.networks.items()):
-            ends = [end for end in topology.ends(network) if end.node not in in_bulk]
-            if network in networks:
+            ends = [end for end in topology.ends(network) if end.node not in of_terminals]
+            if not ends:
                 continue
             if config.kind is NetworkKind.LAN and network != carried:
-                _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
+                _join(lab_id, ends[0], ends[1], config.mtu, VETH_INDEX + number)
             elif config.kind is NetworkKind.SATELLITE and taps:
                 for end in ends:
-                    inside(
-                        lab_id,
-                        end.node,
-                        _make_bridged_tap,
-                        end.interface,
-                        config.mtu,
-                        taps[end.node],
-                    )
+                    tap = taps[end.node]
+                    _ip(lab_id, end.node, ip_commands.bridged_tap(end.interface, config.mtu, tap))
             elif config.kind is not NetworkKind.EMULATION:
                 for end in ends:
-                    inside(lab_id, end.node, _make_tun, end.interface, config.mtu)
+                    _ip(lab_id, end.node, ip_commands.tun(end.interface, config.mtu))
             elif taps:
                 _join_at_sat(lab_id, topology, network)
         _add_addresses(lab_id, topology, emulation=taps is not None)
@@ -219,17 +205,14 @@ def build(
 
 def _add_addresses(lab_id: str, topology: Topology, *, emulation: bool) -> None:
     """Add addresses and routes, those of IPv6 after those of IPv4."""
-    plan, in_bulk = routes(topology), terminal_namespaces.nodes(topology)
-    for node in (node for node in topology.nodes if node not in in_bulk):
-        inside(lab_id, node, _address, topology, node, emulation=emulation)
-        inside(lab_id, node, _add_routes, plan[node])
-        set_congestion_control(lab_id, node, DEFAULT_CONGCTL)
-    for node in in_bulk:
-        lines = terminal_namespaces.lines(topology, lab_id, node, plan[node], DEFAULT_CONGCTL)
-        inside(lab_id, node, _apply, name(lab_id, node), lines, topology.ipv6)
+    plan, last = routes(topology), ip_commands.nodes_of_terminals(topology)
+    for node in (*(node for node in topology.nodes if node not in last), *last):
+        lines = ip_commands.addresses(
+            topology, node, plan[node], DEFAULT_CONGCTL, emulation=emulation
+        )
+        _ip(lab_id, node, [*ip_commands.devices_of_terminal(topology, lab_id, node), *lines])
     for node in topology.nodes if topology.ipv6 else ():
-        lines = ipv6.lines(topology, node, plan[node], DEFAULT_CONGCTL)
-        inside(lab_id, node, _batch, name(lab_id, node), lines, "-6")
+        _ip(lab_id, node, ipv6.lines(topology, node, plan[node], DEFAULT_CONGCTL), "-6")
 
 
 def _create(lab_id: str, nodes: list[str]) -> None:
@@ -272,36 +255,39 @@ def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], 
     with _host_errors(f"lab {lab_id}: network namespaces"):
         build_host(lab_id)
         for node in control:
-            netns.create(name(lab_id, node))
-            inside(lab_id, node, _prepare)
-        inside(lab_id, HOST_NODE, _make_bridge, CONTROL_INTERFACE, 1500)
-        inside(lab_id, HOST_NODE, _set_address, CONTROL_INTERFACE, host)
+            _make_plain(lab_id, node)
+        _ip(lab_id, HOST_NODE, [ip_commands.bridge(CONTROL_INTERFACE, CONTROL_MTU)])
+        _set_address(lab_id, HOST_NODE, host)
         for number, (node, address) in enumerate(control.items()):
             port = InterfaceEnd(HOST_NODE, f"port{number}", "", IPv4Address(0))
             card = InterfaceEnd(node, CONTROL_INTERFACE, "", IPv4Address(0))
-            _join(lab_id, port, card, 1500, 2 * _FIRST_VETH_INDEX + number)
-            inside(lab_id, HOST_NODE, _attach, port.interface, CONTROL_INTERFACE)
-            inside(lab_id, node, _set_address, CONTROL_INTERFACE, address)
+            _join(lab_id, port, card, CONTROL_MTU, 2 * VETH_INDEX + number)
+            _ip(lab_id, HOST_NODE, [ip_commands.port(port.interface, CONTROL_INTERFACE)])
+            _set_address(lab_id, node, address)
         for number, (network, config) in enumerate(topology.networks.items()):
             ends = topology.ends(network)
             if config.kind in (NetworkKind.LAN, NetworkKind.INTERNET):
-                _join(lab_id, ends[0], ends[1], config.mtu, _FIRST_VETH_INDEX + number)
+                _join(lab_id, ends[0], ends[1], config.mtu, VETH_INDEX + number)
             elif config.kind is NetworkKind.EMULATION:
                 _join_at_sat(lab_id, topology, network)
 
 
 def build_host(lab_id: str) -> None:
     """Make only the namespace `HOST_NODE`, for a program that makes its own networks."""
-    netns.create(name(lab_id, HOST_NODE))
-    inside(lab_id, HOST_NODE, _prepare)
+    _make_plain(lab_id, HOST_NODE)
 
 
-def _set_address(interface: str, address: str) -> None:
-    with IPRoute() as ip:
-        index = _index(ip, interface)
-        host, _, prefix = address.partition("/")
-        ip.addr("add", index=index, address=host, prefixlen=int(prefix))
-        ip.link("set", index=index, state="up")
+def _make_plain(lab_id: str, node: str) -> None:
+    """Make a namespace that belongs to the host's users."""
+    netns.create(name(lab_id, node))
+    inside(lab_id, node, _set_sysctls)
+    _ip(lab_id, node, [ip_commands.LOOPBACK])
+
+
+def _set_address(lab_id: str, node: str, address: str) -> None:
+    """Give a machine its address on the control network."""
+    on = f"dev {CONTROL_INTERFACE}"
+    _ip(lab_id, node, [f"addr add {address} {on}", f"link set {on} up"])
 
 
 def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
@@ -310,11 +296,11 @@ def _join_at_sat(lab_id: str, topology: Topology, network: str) -> None:
     """
     mtu = topology.networks[network].mtu
     hub = next(end for end in topology.ends(network) if topology.nodes[end.node].role is Role.SAT)
-    inside(lab_id, hub.node, _make_bridge, hub.interface, mtu)
+    _ip(lab_id, hub.node, [ip_commands.bridge(hub.interface, mtu)])
     for number, end in enumerate(end for end in topology.ends(network) if end != hub):
         port = replace(hub, interface=f"port{number}")
-        _join(lab_id, port, end, mtu, 2 * _FIRST_VETH_INDEX + number)
-        inside(lab_id, hub.node, _attach, port.interface, hub.interface)
+        _join(lab_id, port, end, mtu, 2 * VETH_INDEX + number)
+        _ip(lab_id, hub.node, [ip_commands.port(port.interface, hub.interface)])
 
 
 def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) -> None:
@@ -323,14 +309,9 @@ def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) ->
     """
     ends = topology.ends(topology.network_of(NetworkKind.SATELLITE))
     for own, other in permutations(ends, 2):
-        inside(
-            lab_id,
-            own.node,
-            _add_neighbour,
-            own.interface,
-            str(other.address),
-            taps[other.node].mac,
-        )
+        mac = taps[other.node].mac
+        line = f"neigh replace {other.address} lladdr {mac} dev {own.interface} nud permanent"
+        _ip(lab_id, own.node, [line])
 
 
 def set_congestion_control(
@@ -442,6 +423,28 @@ def inside(
         return thread.submit(enter).result()
 
 
+def _ip(lab_id: str, node: str, lines: Sequence[str], *options: str) -> None:
+    """Run commands of ip(8) in a node's namespace, all in one process."""
+
+    def batch() -> "subprocess.CompletedProcess[str]":
+        argv, text = ["ip", *options, "-batch", "-"], "\n".join(lines) + "\n"
+        return subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+
+    done = inside(lab_id, node, batch)
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split())[:200]
+        raise HostError(
+            f"{name(lab_id, node)}: ip -batch: {said}",
+            "is another program changing this namespace? Try again",
+        )
+
+
+def _join(lab_id: str, a: InterfaceEnd, b: InterfaceEnd, mtu: int, index: int) -> None:
+    """Make a veth pair with one end in each namespace; `index` is the interface index of end `a`."""
+    peer = name(lab_id, b.node)
+    _ip(lab_id, a.node, [ip_commands.veth(a.interface, b.interface, peer, mtu, index)])
+
+
 @contextlib.contextmanager
 def _host_errors(what: str) -> Iterator[None]:
     """Turn the kernel's refusal into a HostError that names the step."""
@@ -456,114 +459,11 @@ def _host_errors(what: str) -> Iterator[None]:
 # --- steps that run inside a namespace ------------------------------------------------------------
 
 
-def _set_sysctls(values: Mapping[str, str]) -> None:
-    for key, value in values.items():
+def _set_sysctls(has_ipv6: bool = False) -> None:
+    for key, value in (_SYSCTLS | (ipv6.SYSCTLS if has_ipv6 else {})).items():
         file = Path("/proc/sys/net") / key
         if file.exists():  # a kernel without IPv6 has nothing to turn off
             file.write_text(value)
-
-
-def _apply(namespace: str, lines: list[str], has_ipv6: bool) -> None:
-    """Set up a namespace whole."""
-    _set_sysctls(_SYSCTLS | (ipv6.SYSCTLS if has_ipv6 else {}))
-    _batch(namespace, lines)
-
-
-def _batch(namespace: str, lines: list[str], *options: str) -> None:
-    """Run lines of `ip` in one process, in the namespace that this thread has entered."""
-    text = "\n".join(lines) + "\n"
-    done = subprocess.run(
-        ["ip", *options, "-batch", "-"], input=text, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        said = " ".join(done.stderr.split())[:200]
-        raise HostError(
-            f"{namespace}: ip -batch: {said}",
-            "is another program changing this namespace? Try again",
-        )
-
-
-def _prepare(has_ipv6: bool = False) -> None:
-    _set_sysctls(_SYSCTLS | (ipv6.SYSCTLS if has_ipv6 else {}))
-    with IPRoute() as ip:
-        ip.link("set", index=_index(ip, "lo"), state="up")
-
-
-def _join(lab_id: str, a: InterfaceEnd, b: InterfaceEnd, mtu: int, index: int) -> None:
-    """Make a veth pair with one end in each namespace, from the start; `index` is the interface
-    index of end `a`.
-    """
-    peer = {"ifname": b.interface, "net_ns_fd": name(lab_id, b.node), "mtu": mtu}
-    inside(lab_id, a.node, _make_veth, a.interface, mtu, index, peer)
-
-
-def _make_veth(interface: str, mtu: int, index: int, peer: dict[str, Any]) -> None:
-    with IPRoute() as ip:
-        ip.link("add", kind="veth", ifname=interface, mtu=mtu, index=index, peer=peer)
-
-
-def _make_tun(interface: str, mtu: int) -> None:
-    """Make a persistent TUN without packet information. Its reader chooses the offloads."""
-    with IPRoute() as ip:
-        ip.link("add", kind="tun", ifname=interface, tun_type=_TUN_TYPE)
-        ip.link("set", index=_index(ip, interface), mtu=mtu, txqlen=TUN_QUEUE_PACKETS)
-
-
-def _make_bridge(interface: str, mtu: int, mac: str | None = None) -> None:
-    """Make a bridge that learns nothing of multicast groups; `mac` None: the kernel chooses."""
-    with IPRoute() as ip:
-        address = {} if mac is None else {"address": mac}
-        ip.link("add", kind="bridge", ifname=interface, mtu=mtu, br_mcast_snooping=0, **address)
-
-
-def _make_bridged_tap(interface: str, mtu: int, tap: Tap) -> None:
-    """Make a persistent TAP without packet information, the only port of bridge `interface`."""
-    _make_bridge(interface, mtu, tap.mac)
-    with IPRoute() as ip:
-        ip.link("add", kind="tun", ifname=tap.name, tun_type=_TAP_TYPE)
-        ip.link(
-            "set", index=_index(ip, tap.name), mtu=mtu, address=tap.mac, txqlen=TUN_QUEUE_PACKETS
-        )
-    _attach(tap.name, interface)
-
-
-def _attach(port: str, bridge: str) -> None:
-    with IPRoute() as ip:
-        ip.link("set", index=_index(ip, port), master=_index(ip, bridge), state="up")
-
-
-def _add_neighbour(interface: str, address: str, mac: str) -> None:
-    with IPRoute() as ip:
-        ip.neigh(
-            "replace", ifindex=_index(ip, interface), dst=address, lladdr=mac, state=_NUD_PERMANENT
-        )
-
-
-def _address(topology: Topology, node: str, *, emulation: bool) -> None:
-    with IPRoute() as ip:
-        for interface, end in topology.nodes[node].interfaces.items():
-            network = topology.networks[end.network]
-            is_emulation = network.kind is NetworkKind.EMULATION
-            if is_emulation and not emulation:
-                continue
-            index = _index(ip, interface)
-            ip.addr(
-                "add", index=index, address=str(end.address), prefixlen=network.subnet.prefixlen
-            )
-            ip.link("set", index=index, state="up")
-            if is_emulation:
-                ip.route("add", dst=_MULTICAST, oif=index, scope="link")
-
-
-def _add_routes(routes: Iterable[Route]) -> None:
-    with IPRoute() as ip:
-        for route in routes:
-            ip.route(
-                "add",
-                dst=str(route.destination),
-                gateway=str(route.via),
-                oif=_index(ip, route.interface),
-            )
 
 
 def _set_metrics(metrics: dict[str, Any]) -> None:
@@ -614,8 +514,3 @@ def _read_down_links() -> list[str]:
 
 def _main_table(ip: Any) -> list[Any]:
     return list(ip.get_routes(family=AF_INET, table=MAIN_TABLE))
-
-
-def _index(ip: Any, interface: str) -> int:
-    (index,) = ip.link_lookup(ifname=interface)
-    return int(index)

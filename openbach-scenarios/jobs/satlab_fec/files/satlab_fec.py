@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
+from child_program import Child
 from jobkit import (
-    Child,
     JobError,
     argument_parser,
     end,
@@ -113,9 +112,7 @@ def serve(request: Request, stop: threading.Event) -> None:
     """Start the tunnel, lead traffic into it, watch it until `stop`, and leave `fec.json`."""
     argv, fault = command(request), ""
     block(request)
-    with request.log.open("wb") as output, request.errors.open("wb") as errors:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
-    child = Child("satfec", process, request.errors)
+    child = Child.start("satfec", argv, request.errors, request.log)
 
     def wait_for(state: str) -> None:
         def reached() -> bool:
@@ -134,7 +131,7 @@ def serve(request: Request, stop: threading.Event) -> None:
         fault = str(error)
         raise
     finally:
-        end(process, STOP_DEADLINE_S)
+        end(child.process, STOP_DEADLINE_S)
         if not fault:
             release()
         record(request, argv, fault)

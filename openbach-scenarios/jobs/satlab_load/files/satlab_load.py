@@ -14,44 +14,23 @@ import contextlib
 import heapq
 import math
 import random
-import socket
 import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
 
 import collect_agent
-from jobkit import (
-    JobError,
-    Stopped,
-    argument_parser,
-    ignore_stops,
-    port,
-    raise_on_stop,
-    ready,
-    real,
-    run_job,
-    store_json,
-    whole,
-)
+from jobkit import Stopped, argument_parser, ignore_stops, real, run_job, store_json, whole
+from udp_stream import add_sides, receiving, run_side, send_delays, send_ends, sending
 
 HEADER = struct.Struct("!4sBBHQQ")
 """Mark, kind, flows of the load, flow, number of the packet (in an end: packets of the flow), time
 of sending, ns.
 """
 MARK, DATA, END = b"SLLD", 0, 1
-ENDS, END_EVERY_S = 5, 0.2
-"""How often the end of a flow is sent; any one of them is enough."""
 MIN_BYTES, MAX_BYTES = HEADER.size, 1472
 MAX_PACKETS, MAX_FLOWS = 2_000_000, 64
-FIRST_S, IDLE_S = 60.0, 10.0
-"""The receiver waits so long for the first packet, and for each further one."""
-LOST = (ConnectionRefusedError, PermissionError)
-"""Errors of a packet that a node loses: the receiver has ended, or a packet filter drops it."""
-MAX_POINTS = 2000
-"""Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
 
 # --- distributions --------------------------------------------------------------------------------
@@ -274,22 +253,17 @@ class Reception:
 def receive(options: argparse.Namespace) -> int:
     """Receive one load, to its end or until none of its packets has come for a while."""
     reception, start_unix_s = Reception(), time.time()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        listener.bind((str(options.bind), options.port))
-        with contextlib.suppress(Stopped, TimeoutError), ready("satlab_load"):
-            listener.settimeout(FIRST_S)
-            while not reception.take(listener.recv(2048), time.time_ns()):
-                listener.settimeout(IDLE_S)
+    with (
+        contextlib.suppress(Stopped, TimeoutError),
+        receiving("satlab_load", options) as next_packet,
+    ):
+        while not reception.take(next_packet(), time.time_ns()):
+            continue
     ignore_stops()
     if not reception.owd_ms:
         print("error: no packet of a load has come", file=sys.stderr)
         return 1
-    step = math.ceil(len(reception.owd_ms) / MAX_POINTS)
-    for received_ns, delay in zip(
-        reception.received_ns[::step], reception.owd_ms[::step], strict=True
-    ):
-        collect_agent.send_stat(received_ns // 1_000_000, owd_ms=delay)
+    send_delays(reception.received_ns, reception.owd_ms)
     summary = {
         "jitter_ms": reception.jitter_ms,
         "loss_ratio": 1 - len(reception.owd_ms) / reception.sent,
@@ -311,28 +285,24 @@ def send(options: argparse.Namespace) -> int:
     counts, sent, total, late_s, last_s = [0] * options.flows, 0, 0, 0.0, 0.0
     start_unix_s, began = time.time(), time.monotonic()
     first_s: float | None = None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options.dscp << 2)
-        sender.connect((str(options.destination_ip), options.port))
+    with sending(options) as send_packet:
         with contextlib.suppress(Stopped):
             for packet in packets(options.flows, options.seed, gap, size, options.duration_s):
                 time.sleep(max(0.0, began + packet.due_s - time.monotonic()))
-                with contextlib.suppress(*LOST):
-                    sender.send(
-                        datagram(DATA, options.flows, packet.flow, packet.number, packet.size)
-                    )
+                send_packet(datagram(DATA, options.flows, packet.flow, packet.number, packet.size))
                 last_s = time.monotonic() - began
                 first_s = last_s if first_s is None else first_s
                 late_s = max(late_s, last_s - packet.due_s)
                 counts[packet.flow], sent, total = packet.number + 1, sent + 1, total + packet.size
                 if sent >= MAX_PACKETS:
                     break
-        ignore_stops()
-        for _ in range(ENDS):
-            time.sleep(END_EVERY_S)
-            for flow, count in enumerate(counts):
-                with contextlib.suppress(*LOST):
-                    sender.send(datagram(END, options.flows, flow, count, HEADER.size))
+        send_ends(
+            send_packet,
+            lambda: (
+                datagram(END, options.flows, flow, count, HEADER.size)
+                for flow, count in enumerate(counts)
+            ),
+        )
     active_s = last_s - (first_s or 0.0)
     collect_agent.send_stat(
         collect_agent.now(), None, late_ms=1000 * late_s, **rate(total, active_s)
@@ -365,22 +335,15 @@ def store(made: dict[str, object]) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
     options = argument_parser(__doc__)
-    options.add_argument("-p", "--port", type=port, default=5010)
-    roles = options.add_subparsers(dest="role", required=True)
-    here = roles.add_parser("receive")
-    here.add_argument("-b", "--bind", type=IPv4Address, default=IPv4Address("0.0.0.0"))  # noqa: S104 - a node of a lab
-    there = roles.add_parser("send")
-    there.add_argument("destination_ip", type=IPv4Address)
-    there.add_argument("-t", "--duration-s", type=real(0.1, 86400), default=10.0)
-    there.add_argument("-f", "--flows", type=whole(1, MAX_FLOWS), default=1)
-    there.add_argument("--gap", choices=tuple(DISTRIBUTIONS), default="constant")
-    there.add_argument("--gap-ms", type=real(0.1, 60000), default=20.0)
-    there.add_argument("--gap-shape", type=float)
-    there.add_argument("--size", choices=tuple(DISTRIBUTIONS), default="constant")
-    there.add_argument("--size-bytes", type=real(MIN_BYTES, MAX_BYTES), default=512.0)
-    there.add_argument("--size-shape", type=float)
-    there.add_argument("--seed", type=int, default=1)
-    there.add_argument("-d", "--dscp", type=whole(0, 63), default=0)
+    _, sender = add_sides(options, default_port=5010)
+    sender.add_argument("-f", "--flows", type=whole(1, MAX_FLOWS), default=1)
+    sender.add_argument("--gap", choices=tuple(DISTRIBUTIONS), default="constant")
+    sender.add_argument("--gap-ms", type=real(0.1, 60000), default=20.0)
+    sender.add_argument("--gap-shape", type=float)
+    sender.add_argument("--size", choices=tuple(DISTRIBUTIONS), default="constant")
+    sender.add_argument("--size-bytes", type=real(MIN_BYTES, MAX_BYTES), default=512.0)
+    sender.add_argument("--size-shape", type=float)
+    sender.add_argument("--seed", type=int, default=1)
     return options
 
 
@@ -399,12 +362,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
 
 def main() -> int:
     """Run one side."""
-    options = parsed(sys.argv[1:])
-    raise_on_stop()
-    try:
-        return receive(options) if options.role == "receive" else send(options)
-    except OSError as error:
-        raise JobError(error.strerror or str(error)) from error
+    return run_side(parsed(sys.argv[1:]), receive, send)
 
 
 if __name__ == "__main__":

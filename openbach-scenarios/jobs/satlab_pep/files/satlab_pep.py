@@ -18,7 +18,6 @@ import os
 import re
 import socket
 import stat
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -26,8 +25,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
+from child_program import Child
 from jobkit import (
-    Child,
     JobError,
     argument_parser,
     end,
@@ -313,11 +312,7 @@ def serve(request: Request, stop: threading.Event) -> None:
     sockets = f"{engine.protocol}{request.family.sockets}"
     check_port(sockets, request.port)
     log = request.scratch / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            engine.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
-    child = Child(engine.name, process, log)
+    child = Child.start(engine.name, engine.argv, log)
     connections, fault = 0, ""
     try:
         # A connection would be caught by the proxy's own rules, so the socket is looked for.
@@ -332,7 +327,7 @@ def serve(request: Request, stop: threading.Event) -> None:
         fault = str(error)
         raise
     finally:
-        end(process, STOP_DEADLINE_S)
+        end(child.process, STOP_DEADLINE_S)
         record(request, engine, connections, log, fault)
 
 

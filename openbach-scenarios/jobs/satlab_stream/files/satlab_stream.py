@@ -12,46 +12,24 @@ arguments, 3 the host cannot do it.
 import argparse
 import contextlib
 import math
-import socket
 import struct
 import sys
 import syslog
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
 
 import collect_agent
-from jobkit import (
-    JobError,
-    Stopped,
-    argument_parser,
-    ignore_stops,
-    port,
-    raise_on_stop,
-    ready,
-    real,
-    run_job,
-    store_json,
-    whole,
-)
+from jobkit import Stopped, argument_parser, ignore_stops, real, run_job, store_json, whole
+from udp_stream import add_sides, receiving, run_side, send_delays, send_ends, sending
 
 HEADER = struct.Struct("!BBHIIQI")
 """RTP (RFC 3550, section 5.1): version, payload type, sequence number, timestamp, SSRC. Then the
 payload: time of sending, ns since the epoch, and packets of the stream so far.
 """
 VERSION, END_TYPE = 0x80, 127
-ENDS = 5
-"""How often the end of a stream is sent; any one of them is enough."""
 MAX_PACKETS = 1_000_000
 MAX_BYTES = 1400
-FIRST_S, IDLE_S = 60.0, 10.0
-"""The receiver waits so long for the first packet, and for each further one."""
-END_EVERY_S = 0.2
-LOST = (ConnectionRefusedError, PermissionError)
-"""Errors of a packet that a node loses: the receiver has ended, or a packet filter drops it."""
-MAX_POINTS = 2000
-"""Packets whose delay is also sent as a statistic, evenly chosen; the file has all."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +88,11 @@ class Reception:
         highest = max((sequence for sequence, _, _ in self.arrivals), default=-1) + 1
         return max(self.announced or 0, highest)
 
+    @property
+    def owd_ms(self) -> list[float]:
+        """One-way delays."""
+        return [(received - sent) / 1e6 for _, sent, received in self.arrivals]
+
     def lost(self, playout_ms: float = math.inf) -> list[bool]:
         """Return for each packet whether it was lost, or came later than the fastest one by more
         than `playout_ms`.
@@ -159,7 +142,7 @@ def document(
     reception: Reception, codec: str | None, playout_ms: float, start_unix_s: float
 ) -> dict[str, object]:
     """Return the receiver's file (schemas/stream.schema.json)."""
-    delays = [(received - sent) / 1e6 for _, sent, received in reception.arrivals]
+    delays = reception.owd_ms
     lost = reception.lost()
     made: dict[str, object] = {
         "schema": "satlab/stream/1",
@@ -194,33 +177,29 @@ def document(
 def receive(options: argparse.Namespace) -> int:
     """Receive one stream, to its end or until none of its packets has come for a while."""
     reception, start_unix_s = Reception(), time.time()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        listener.bind((str(options.bind), options.port))
-        with contextlib.suppress(Stopped, TimeoutError), ready("satlab_stream"):
-            listener.settimeout(FIRST_S)
-            while True:
-                packet = listener.recv(2048)
-                received_ns = time.time_ns()
-                listener.settimeout(IDLE_S)
-                if len(packet) < HEADER.size:
-                    continue
-                version, kind, _, _, _, sent_ns, number = HEADER.unpack_from(packet)
-                if version != VERSION:
-                    continue
-                if kind & 0x7F == END_TYPE:
-                    reception.announced = number
-                    break
-                if number < MAX_PACKETS:
-                    reception.take(number, sent_ns, received_ns)
+    with (
+        contextlib.suppress(Stopped, TimeoutError),
+        receiving("satlab_stream", options) as next_packet,
+    ):
+        while True:
+            packet = next_packet()
+            received_ns = time.time_ns()
+            if len(packet) < HEADER.size:
+                continue
+            version, kind, _, _, _, sent_ns, number = HEADER.unpack_from(packet)
+            if version != VERSION:
+                continue
+            if kind & 0x7F == END_TYPE:
+                reception.announced = number
+                break
+            if number < MAX_PACKETS:
+                reception.take(number, sent_ns, received_ns)
     ignore_stops()
     if not reception.arrivals:
         print("error: no packet of a stream has come", file=sys.stderr)
         return 1
     made = document(reception, options.codec, options.playout_ms, start_unix_s)
-    step = math.ceil(len(reception.arrivals) / MAX_POINTS)
-    for _, sent_ns, received_ns in reception.arrivals[::step]:
-        collect_agent.send_stat(received_ns // 1_000_000, owd_ms=(received_ns - sent_ns) / 1e6)
+    send_delays([received_ns for _, _, received_ns in reception.arrivals], reception.owd_ms)
     summary: dict[str, float] = {"jitter_ms": reception.jitter_ms}
     summary["loss_ratio"] = 1 - len(reception.arrivals) / reception.sent
     voice = made.get("voice")
@@ -237,21 +216,14 @@ def send(options: argparse.Namespace) -> int:
     size = max(HEADER.size, 12 + codec.payload_bytes if codec else options.size_bytes)
     count = min(MAX_PACKETS, round(options.duration_s / interval_s))
     sent, start_unix_s = 0, time.time()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options.dscp << 2)
-        sender.connect((str(options.destination_ip), options.port))
+    with sending(options) as send_packet:
         kind, began = codec.payload_type if codec else 96, time.monotonic()
         with contextlib.suppress(Stopped):
             for number in range(count):
                 time.sleep(max(0.0, began + number * interval_s - time.monotonic()))
-                with contextlib.suppress(*LOST):
-                    sender.send(packet(kind, number, round(number * interval_s * 8000), size))
+                send_packet(packet(kind, number, round(number * interval_s * 8000), size))
                 sent += 1
-        ignore_stops()
-        for _ in range(ENDS):
-            time.sleep(END_EVERY_S)
-            with contextlib.suppress(*LOST):
-                sender.send(packet(END_TYPE, sent, 0, HEADER.size))
+        send_ends(send_packet, lambda: [packet(END_TYPE, sent, 0, HEADER.size)])
     return store(
         {"schema": "satlab/stream/1", "role": "sender", "start_unix_s": start_unix_s, "sent": sent}
     )
@@ -281,33 +253,21 @@ def store(made: dict[str, object]) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
     options = argument_parser(__doc__)
-    options.add_argument("-p", "--port", type=port, default=5004)
     options.add_argument(
         "-c", "--codec", choices=tuple(CODECS), help="voice: its packets, and the E-model's rating"
     )
-    roles = options.add_subparsers(dest="role", required=True)
-    here = roles.add_parser("receive")
-    here.add_argument("-b", "--bind", type=IPv4Address, default=IPv4Address("0.0.0.0"))  # noqa: S104 - a node of a lab
-    here.add_argument(
+    receiver, sender = add_sides(options, default_port=5004)
+    receiver.add_argument(
         "-j", "--playout-ms", type=real(0, 5000), default=60.0, help="of the playout buffer"
     )
-    there = roles.add_parser("send")
-    there.add_argument("destination_ip", type=IPv4Address)
-    there.add_argument("-t", "--duration-s", type=real(0.1, 86400), default=10.0)
-    there.add_argument("-i", "--interval-ms", type=real(1, 60000), default=20.0)
-    there.add_argument("-s", "--size-bytes", type=whole(HEADER.size, MAX_BYTES), default=172)
-    there.add_argument("-d", "--dscp", type=whole(0, 63), default=0)
+    sender.add_argument("-i", "--interval-ms", type=real(1, 60000), default=20.0)
+    sender.add_argument("-s", "--size-bytes", type=whole(HEADER.size, MAX_BYTES), default=172)
     return options
 
 
 def main() -> int:
     """Run one side."""
-    options = parser().parse_args()
-    raise_on_stop()
-    try:
-        return receive(options) if options.role == "receive" else send(options)
-    except OSError as error:
-        raise JobError(error.strerror or str(error)) from error
+    return run_side(parser().parse_args(), receive, send)
 
 
 if __name__ == "__main__":

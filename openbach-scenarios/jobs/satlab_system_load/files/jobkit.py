@@ -19,7 +19,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +26,6 @@ import collect_agent
 
 COMMAND_S = 10.0
 """Deadline of a short command, s."""
-POLL_S = 0.05
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/local/sbin:/usr/local/bin"
 """Debian has servers and network tools in /usr/sbin, which is not in every PATH."""
 
@@ -177,45 +175,6 @@ def end(child: "subprocess.Popen[bytes]", within_s: float) -> int:
     except subprocess.TimeoutExpired:
         child.kill()
         return child.wait()
-
-
-@dataclass(frozen=True)
-class Child:
-    """A program that runs as long as its job. `log` holds what it says of its end."""
-
-    name: str
-    process: "subprocess.Popen[bytes]"
-    log: Path
-    agent_s: float = 5.0
-    """An agent that stops a job ends its children first, by force if they take long; the job gets
-    the signal up to this much later.
-    """
-
-    def check(self, stop: threading.Event) -> None:
-        """Raise JobError if the program has ended, unless the job is being stopped."""
-        code = self.process.poll()
-        asked = (0, -signal.SIGTERM, 128 + signal.SIGTERM, -signal.SIGKILL)
-        if code is None or (code in asked and stop.wait(self.agent_s)):
-            return
-        what = f"{self.name} ended with status {code}: {tail(self.log)}"
-        raise JobError(what, "see the job's log", status=1)
-
-    def wait_until(
-        self, state: str, reached: Callable[[], bool], stop: threading.Event, deadline_s: float
-    ) -> None:
-        """Poll until the program has reached a state, or `stop`. Raises JobError."""
-        for _ in range(round(deadline_s / POLL_S)):
-            self.check(stop)
-            if reached() or stop.wait(POLL_S):
-                return
-        what = f"{self.name} was not {state} after {deadline_s:g} s: {tail(self.log)}"
-        raise JobError(what, status=1)
-
-
-def tail(log: Path) -> str:
-    """Return the last lines of a program's output as one line."""
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return " / ".join(lines[-6:]).strip(" /") or "no output"
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import collect_agent
+from child_program import Child
 from jobkit import (
-    Child,
     JobError,
     argument_parser,
     congestion_control,
@@ -316,11 +316,7 @@ def serve(request: Request, page: str, stop: threading.Event) -> None:
     check_port(request)
     server = choose(request)
     log = request.scratch / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            server.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
-    child = Child("the server", process, log, agent_s=0.0)
+    child = Child.start("the server", server.argv, log, agent_s=0.0)
     observed: set[str] = set()
     try:
         is_accepting = functools.partial(is_ready, request)
@@ -332,7 +328,7 @@ def serve(request: Request, page: str, stop: threading.Event) -> None:
                     observed = congestion_controls(sockets(request.port))
                     check_congestion_control(observed, request.congestion_control)
     finally:
-        end(process, STOP_DEADLINE_S)
+        end(child.process, STOP_DEADLINE_S)
         record(request, page, server, observed)
 
 

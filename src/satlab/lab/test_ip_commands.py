@@ -1,28 +1,27 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lines for `ip -batch` of further terminals."""
-
 import re
 
 from satlab.common.terminals import with_terminals
 from satlab.common.topology import load, routes
-from satlab.lab import terminal_namespaces
+from satlab.lab import ip_commands
 
 HERE = with_terminals(load(), 3)
 
 
 def of(node: str) -> list[str]:
-    return terminal_namespaces.lines(HERE, "x", node, routes(HERE)[node], "cubic")
+    devices = ip_commands.devices_of_terminal(HERE, "x", node)
+    plan = routes(HERE)[node]
+    return [*devices, *ip_commands.addresses(HERE, node, plan, "cubic", emulation=False)]
 
 
 def test_sts_come_before_the_clients_that_their_wires_lead_to() -> None:
-    assert terminal_namespaces.nodes(HERE) == ("st-2", "st-3", "client-2", "client-3")
-    assert terminal_namespaces.networks(HERE) == {"client-lan-2", "client-lan-3"}
-    assert terminal_namespaces.nodes(load()) == ()
+    assert ip_commands.nodes_of_terminals(HERE) == ("st-2", "st-3", "client-2", "client-3")
+    assert ip_commands.nodes_of_terminals(load()) == ()
 
 
 def test_an_st_has_its_tun_and_one_end_of_a_wire() -> None:
     lines = of("st-2")
-    assert lines[1:4] == [
+    assert lines[:3] == [
         "tuntap add dev sat0 mode tun",
         "link set dev sat0 mtu 1500 txqueuelen 10000",
         (
@@ -48,5 +47,5 @@ def test_a_client_has_addresses_and_routes_alone_each_with_its_congestion_contro
 
 
 def test_lines_hold_no_character_that_ip_would_read_as_another_line() -> None:
-    every = [line for node in terminal_namespaces.nodes(HERE) for line in of(node)]
+    every = [line for node in HERE.nodes for line in of(node)]
     assert all(re.fullmatch(r"[a-z0-9 ./:-]+", line) for line in every)
