@@ -132,10 +132,10 @@ def bench_check(
     """Count false alarms of `satlab check --baseline`, and the slowdowns that it finds, under the
     virtual clock.
     """
-    from benches import verdict_power
+    from benches import false_alarms
 
     needs.ensure("virtual")
-    result = verdict_power.measure(comparisons, slowdown, ProgressLog(quiet))
+    result = false_alarms.measure(comparisons, slowdown, ProgressLog(quiet))
     if json_lines:
         say(json.dumps(result))
     else:
@@ -205,12 +205,12 @@ def bench_confinement(
     """Measure what sandboxes cost: the start of a program, page loads and QUIC transfers with and
     without them.
     """
-    from benches import confinement
+    from benches import sandbox_cost
 
     needs.ensure("lab", "quic")
     needs.root(NETNS)
-    result = confinement.measure(pairs, starts, out, ProgressLog(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else confinement.lines(result):
+    result = sandbox_cost.measure(pairs, starts, out, ProgressLog(quiet))
+    for line in [json.dumps(result, indent=1)] if json_lines else sandbox_cost.lines(result):
         say(line)
     return ExitStatus.OK
 

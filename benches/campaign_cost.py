@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from satlab.campaign import engine, planning, request
+from satlab.campaign import engine, planner, task_request
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.engine import Engine, Options
-from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.link_bench import Promise, at_most
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.record import Attempt
-from satlab.campaign.request import Flows
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_record import Attempt
+from satlab.campaign.task_request import Flows
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
@@ -202,7 +202,7 @@ def loop(folder: Path, tasks: Sequence[Task], at_once: int) -> None:
     for task in tasks:
         place = folder / task.id
         place.mkdir(parents=True)
-        for name, content in request.files(task.request).items():
+        for name, content in task_request.files(task.request).items():
             (place / name).write_text(json.dumps(content))
     words = shlex.join([str(paths.SATVIRTUAL), *tasks[0].request.words()[1:]]) if tasks else "true"
     argv = [
@@ -254,7 +254,7 @@ def plan_matrix(folder: Path, cells: int) -> Plan:
         "losses": [n / 10_000 for n in range(losses)],
     }
     file.write_text(MATRIX.format(**values))
-    plan = planning.plan(file)
+    plan = planner.plan(file)
     (folder / "plan.json").write_text(plan.text())
     return plan
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benches import confinement, flow_bench, quic_bench, terminal_bench, tunnel_bench
+from benches import flow_bench, quic_bench, sandbox_cost, terminal_bench, tunnel_bench
 from benches.quic_bench import Transfer
 from benches.terminal_bench import Shared
 from benches.tunnel_bench import CASES, Carried
@@ -142,7 +142,7 @@ def test_what_sandboxes_cost_is_compared_by_medians() -> None:
         "page_load_time_ms": {"sandbox": [1010.0, 1000.0], "without": [1000.0, 1010.0]},
         "goodput_bps": {"sandbox": [9e6], "without": [10e6]},
     }
-    start, load, goodput = confinement.lines(result)
+    start, load, goodput = sandbox_cost.lines(result)
     assert start.endswith("2.00 without, 39.0 ms more; promised: at most 50 ms")
     assert load.endswith("+0.0%; n 2, spread without 1.0%")
     assert goodput.endswith("10.00 without, -10.0%; n 1, spread without 0.0%")

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from satlab.campaign import dataset, engine, planning
+from satlab.campaign import dataset, engine, planner
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.engine import Options
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan
+from satlab.campaign.plan_file import Plan
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -259,7 +259,7 @@ def campaign(
     """Run a campaign over the nodes, kill node-b in the middle, and return what became of every
     task.
     """
-    plan = campaigns.plan(int(what)) if what.isdecimal() else planning.plan(Path(what))
+    plan = campaigns.plan(int(what)) if what.isdecimal() else planner.plan(Path(what))
     cluster = Cluster(folder / "slurm")
     cluster.start()
     where = CampaignFolder(folder / "campaign")

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.campaign import batches, hosts, lab_slots
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Plan, Task
+from satlab.campaign import batches, hosts_file, lab_slots
+from satlab.campaign.campaign_folder import CampaignFolder, locked
+from satlab.campaign.plan_file import Plan, Task
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
@@ -60,7 +60,7 @@ class Options:
     @functools.cached_property
     def slots(self) -> int | None:
         """Return the slots of all hosts; None without a file of them. Raises ConfigError."""
-        return hosts.load(self.hosts).slots if self.hosts else None
+        return hosts_file.load(self.hosts).slots if self.hosts else None
 
 
 @dataclass(frozen=True)

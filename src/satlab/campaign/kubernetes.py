@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from satlab.campaign import plan as plans
+from satlab.campaign import plan_file as plans
 from satlab.campaign.attempt import STOP_S
+from satlab.campaign.campaign_folder import CampaignFolder, locked
 from satlab.campaign.engine import LOST
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Plan
+from satlab.campaign.plan_file import Plan
 from satlab.common.errors import ConfigError
 
 INDEX = "JOB_COMPLETION_INDEX"

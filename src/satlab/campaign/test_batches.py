@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlab.campaign import attempt, batches, planning
+from satlab.campaign import attempt, batches, planner
 from satlab.campaign.batches import Batch
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Check
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_request import Check
 from satlab.campaign.worker import Worker
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.papers import paper
@@ -94,8 +94,8 @@ def test_p257_what_sets_hystart_of_the_host_has_all_labs() -> None:
         ["ideal/1/none/cubic", "ideal/1/hystart/cubic", "ideal/1/none/bbr"], quick=False
     )
     about = paper.load("seed-001", "real")
-    drafts = [planning.of_paper(about, cell, (1,)) for cell in cells]
-    plan = planning.of_drafts("x", drafts, "x", 30)
+    drafts = [planner.of_paper(about, cell, (1,)) for cell in cells]
+    plan = planner.of_drafts("x", drafts, "x", 30)
     found = batches.group(plan.tasks, 4, 30, labs=4)
     assert {batch.tasks[0]: batch.labs for batch in found.values()} == {
         "ideal-1-none-cubic.1": 4,

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from satlab.campaign import engine
+from satlab.campaign.campaign_folder import CampaignFolder, locked
 from satlab.campaign.engine import Engine, Options
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Run
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_request import Run
 from satlab.cli import app
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError

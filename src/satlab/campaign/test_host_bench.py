@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import engine, host_bench, host_stamp, link_bench, record
+from satlab.campaign import engine, host_bench, host_stamp, link_bench, task_record
 from satlab.campaign.engine import Options
 from satlab.campaign.link_bench import ReleaseErrors, TimerBaseline
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Run
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_request import Run
 from satlab.common.console import ProgressLog
 from satlab.service.helper.verbs import RunLink
 
@@ -36,7 +36,7 @@ def bears(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
 def test_p265_the_largest_number_of_labs_that_all_hold_is_kept(bears: list[int]) -> None:
     result = host_bench.measure(QUIET)
     assert (result["labs"], list(result["tried"])) == (4, ["1", "2", "4", "8"])
-    assert record.this_host().facts["labs"] == 4
+    assert task_record.this_host().facts["labs"] == 4
     assert json.loads(json.dumps(result)) == host_stamp.known(result["stamp"])
     bears[0] = 0
     assert host_bench.measure(QUIET)["labs"] == 0

@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 import collect
-from satlab.campaign import dataset, engine, planning, record, reproduction, request
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.record import Host
-from satlab.campaign.request import Run
+from satlab.campaign import dataset, engine, planner, reproduction, task_record, task_request
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_record import Host
+from satlab.campaign.task_request import Run
 from satlab.campaign.worker import Worker
 from satlab.cli import app
 from satlab.common import paths
@@ -90,8 +90,8 @@ def _ended(where: CampaignFolder, task: Task, sha256: str, output: str) -> None:
     """Record an attempt with such an output; without one it failed."""
     place = where.of(task) / "attempt-1"
     place.mkdir(parents=True, exist_ok=True)
-    (place / record.OUTPUT).write_text(output)
-    ended = record.Attempt(
+    (place / task_record.OUTPUT).write_text(output)
+    ended = task_record.Attempt(
         number=1,
         host=Host(name="node-a", stamp="s", facts={}),
         began_unix_s=0,
@@ -99,7 +99,7 @@ def _ended(where: CampaignFolder, task: Task, sha256: str, output: str) -> None:
         exit_status=0 if output else 1,
         reason="" if output else "no page",
     )
-    (place / record.ATTEMPT).write_text(ended.model_dump_json())
+    (place / task_record.ATTEMPT).write_text(ended.model_dump_json())
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
@@ -131,7 +131,7 @@ def test_p259_a_run_whose_files_changed_is_not_counted(
 def test_p259_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
     file = tmp_path / "c.yml"
     file.write_text("suite: etosat")
-    assert not reproduction.is_of_paper(planning.plan(file))
+    assert not reproduction.is_of_paper(planner.plan(file))
 
 
 def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
@@ -139,7 +139,7 @@ def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
 ) -> None:
     file = tmp_path / "handover.yml"
     file.write_text("paper: seed-003\nclock: real\ncells: test4/*\nrepetitions: 6")
-    plan = planning.plan(file)
+    plan = planner.plan(file)
     where = CampaignFolder(tmp_path / "c")
     sha256 = where.begin(plan)
     for task in plan.tasks:
@@ -152,7 +152,7 @@ def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
         )
         rate = 8.0 if "bbr2" in task.cell else 9.6
         text = json.dumps(
-            outcome(request.files(task.request)["flows.json"], reno=rate) | {"calibration": []}
+            outcome(task_request.files(task.request)["flows.json"], reno=rate) | {"calibration": []}
         )
         _ended(where, task, sha256, "" if task is plan.tasks[-1] else text)
     verdicts = {name: one.verdict for name, one in judgements(where, plan).items()}
@@ -177,7 +177,7 @@ def test_p259_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path)
     ):
         file.write_text(text)
         with pytest.raises(ConfigError) as caught:
-            planning.plan(file)
+            planner.plan(file)
         assert reason in " ".join(
             [str(caught.value), *map(str, caught.value.faults), caught.value.hint]
         )
@@ -203,7 +203,7 @@ def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="--parallel"):
             prepare("seed-003", parallel=text)
     (tmp_path / "c.yml").write_text("paper: seed-003\nquick: true\nseeds: [7, 9]")
-    CampaignFolder(tmp_path / "c").begin(planning.plan(tmp_path / "c.yml"))
+    CampaignFolder(tmp_path / "c").begin(planner.plan(tmp_path / "c.yml"))
     with pytest.raises(ConfigError, match="seeds of a campaign's file"):
         prepare("seed-003", resume=tmp_path / "c")
     (tmp_path / "campaign.json").write_text("{}")
@@ -270,7 +270,7 @@ def test_a_folder_is_resumed_and_may_grow(tmp_path: Path) -> None:
 
 
 def request_of(plan: Plan, number: int) -> dict[str, Any]:
-    flows: dict[str, Any] = request.files(plan.tasks[number].request)["flows.json"]
+    flows: dict[str, Any] = task_request.files(plan.tasks[number].request)["flows.json"]
     return flows
 
 

@@ -12,13 +12,13 @@ from statistics import fmean, median
 
 from satlab.common.files import write_atomically
 from satlab.common.statistics import Verdict
-from satlab.papers import values
+from satlab.papers import estimates
+from satlab.papers.cell_run import Run
+from satlab.papers.estimates import Ours
 from satlab.papers.figures import FIGURES, RELATIVE, TIMED, least_s
 from satlab.papers.judgement import VERDICT, Judge, Judgement
-from satlab.papers.outcome import Run
 from satlab.papers.paper import Agreement, Cell, Grid, Paper
 from satlab.papers.published import Published
-from satlab.papers.values import Ours
 from satlab.report.page import Table
 
 FILE = "results.json"
@@ -207,7 +207,7 @@ class PaperResults:
         runs = self.counted(cell.id)
         spreads = [run.spread(metric, phase) for run in runs]
         if (bootstrap := FIGURES[metric].bootstrap) is not None:
-            return values.of_samples([found[0] for found in spreads if found], bootstrap)
+            return estimates.of_samples([found[0] for found in spreads if found], bootstrap)
         censored = 0
         if metric in TIMED:
             censored = sum(spread is None for spread in spreads)
@@ -222,7 +222,7 @@ class PaperResults:
         deviations = [
             spread[1] * scale for spread in spreads if spread is not None and spread[1] is not None
         ]
-        return values.of_runs(means, deviations, censored)
+        return estimates.of_runs(means, deviations, censored)
 
     def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
         """Return the factor that makes a figure a percentage of the base cell's; None if the base

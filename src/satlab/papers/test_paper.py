@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.papers import figures, flow_request, page, paper
-from satlab.papers import outcome as outcomes
+from satlab.papers import cell_run as outcomes
+from satlab.papers import figures, flow_request, paper, paper_report
+from satlab.papers.cell_run import Run
 from satlab.papers.judgement import Judgement
-from satlab.papers.outcome import Run
 from satlab.papers.results import PaperResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
@@ -209,7 +209,7 @@ def test_figures_stand_next_to_the_published_ones(tmp_path: Path) -> None:
     assert verdicts["equal-at-one-bdp"] == "does not hold"
     assert verdicts["survives"] == "holds"
     assert verdicts["codel"] == "not measured"
-    shown = page.write(tmp_path, found, tmp_path / "report" / "index.html").read_text()
+    shown = paper_report.write(tmp_path, found, tmp_path / "report" / "index.html").read_text()
     for words in ("test4/newreno", "working area", "does not hold", "9.65", "size of a datagram"):
         assert words in shown, words
     assert '<th scope="col" class="n">Ours</th><th scope="col" class="n">Deviation</th>' in shown
@@ -490,7 +490,7 @@ def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
         results = by_number("seed-003", cells, lambda cell, _: factor * goodput[cell], 5)
         found = results.document()["agreements"][0]  # type: ignore[index]
         assert (found["metric"], found["published"]) == ("goodput_mbps", 16)
-        shown = page.write(tmp_path, results, tmp_path / "index.html").read_text()
+        shown = paper_report.write(tmp_path, results, tmp_path / "index.html").read_text()
         assert "Agreement with the published figures" in shown
         assert f">{found['verdict']}</td>" in shown
         return found["verdict"], found["misses"]

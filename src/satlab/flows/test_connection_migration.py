@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Addresses that a client takes, and when packets from them arrived."""
 
-from satlab.flows import migration
-from satlab.flows.migration import arrivals
+from satlab.flows import connection_migration
+from satlab.flows.connection_migration import arrivals
 
 ONE, OTHER = "198.18.1.2", "198.18.1.130"
 
 
 def test_a_client_has_two_addresses_and_takes_one_after_the_other() -> None:
-    assert migration.other(ONE) == OTHER
-    assert migration.other(OTHER) == ONE
-    assert [migration.taken(ONE, index) for index in range(3)] == [OTHER, ONE, OTHER]
+    assert connection_migration.other(ONE) == OTHER
+    assert connection_migration.other(OTHER) == ONE
+    assert [connection_migration.taken(ONE, index) for index in range(3)] == [OTHER, ONE, OTHER]
 
 
 def test_a_migration_is_the_first_packet_from_its_address_from_its_moment_on() -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from satlab.campaign.attempt import STOP_S
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.hosts import ALIVE_COUNT, ALIVE_S, CONNECT_S, HostsFile, SshHost
-from satlab.campaign.plan import Task
-from satlab.campaign.record import Ended
-from satlab.campaign.remote import RESULT, AttemptRequest
-from satlab.campaign.request import LocalRun
+from satlab.campaign.campaign_folder import CampaignFolder, locked
+from satlab.campaign.hosts_file import ALIVE_COUNT, ALIVE_S, CONNECT_S, HostsFile, SshHost
+from satlab.campaign.plan_file import Task
+from satlab.campaign.ssh_attempt import RESULT, AttemptRequest
+from satlab.campaign.task_record import Ended
+from satlab.campaign.task_request import LocalRun
 from satlab.common import processes
 from satlab.common.archive import ArchiveError, Limits, Place, Reader
 from satlab.common.errors import ConfigError, HostError

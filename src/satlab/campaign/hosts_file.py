@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from satlab.campaign import yaml_file
-from satlab.campaign.plan import Id, Strict
+from satlab.campaign.plan_file import Id, Strict
 from satlab.common.errors import ConfigError
 
 CONNECT_S = 15

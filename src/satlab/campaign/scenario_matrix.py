@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from satlab.campaign import request
+from satlab.campaign import task_request
 from satlab.campaign.campaign_file import CampaignFile
-from satlab.campaign.plan import CellDraft, Value
+from satlab.campaign.plan_file import CellDraft, Value
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.link import testbed
@@ -103,7 +103,7 @@ class Matrix:
         return CellDraft(
             {**shown, "scenario": file.stem, "profile": Path(link.profile).name},
             _estimate_s(values, self._scenarios[file]),
-            request.of_run(file, link, values).with_seed,
+            task_request.of_run(file, link, values).with_seed,
             self.file.seeds_of_cell,
             cores=CORES_OF_BROWSER if has_browser else 1,
         )

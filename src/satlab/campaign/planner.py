@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from satlab.campaign import campaign_file, request
+from satlab.campaign import campaign_file, task_request
 from satlab.campaign.campaign_file import MAX_TASKS, CampaignFile
-from satlab.campaign.matrix import Matrix
-from satlab.campaign.plan import CellDraft, Plan, Task, Value
-from satlab.campaign.request import Check, Flows
+from satlab.campaign.plan_file import CellDraft, Plan, Task, Value
+from satlab.campaign.scenario_matrix import Matrix
+from satlab.campaign.task_request import Check, Flows
 from satlab.check import suite as suites
 from satlab.common import paths
 from satlab.common.errors import ConfigError, Fault
@@ -92,14 +92,14 @@ def of_paper(about: Paper, cell: paper.Cell, seeds: tuple[int, ...]) -> CellDraf
     """Return a cell of a paper."""
     if cell.run is None:
 
-        def asked(seed: int) -> request.AnyRequest:
+        def asked(seed: int) -> task_request.AnyRequest:
             flows = flow_request.request(about, cell, seed)
             return Flows(verb="flows", clock=about.clock, flows=flows)
 
     else:
         link = LinkOptions.of(profile=cell.run.profile, **cell.run.options)
         scenario = paths.SCENARIOS / f"{cell.run.scenario}.json"
-        asked = request.of_run(scenario, link, cell.run.values).with_seed
+        asked = task_request.of_run(scenario, link, cell.run.values).with_seed
     factors = {**cell.factors, "paper": about.name, "clock": about.clock, "cell": cell.id}
     name = cell.id.replace("/", "-")
     return CellDraft(factors, about.estimate_s(cell), asked, seeds, cell.cores, name)

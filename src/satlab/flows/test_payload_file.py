@@ -4,7 +4,7 @@ import mmap
 import os
 from pathlib import Path
 
-from satlab.flows.payload import make_payload
+from satlab.flows.payload_file import make_payload
 
 SIZE = (5 << 20) + 1
 

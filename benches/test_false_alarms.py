@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benches import verdict_power
+from benches import false_alarms
 from satlab.check import case_link
 from satlab.check.backend import virtual_clock
 from satlab.check.samples import Sample
@@ -39,7 +39,7 @@ def measure(
 
     monkeypatch.setattr(case_link, "build", rate)
     monkeypatch.setattr(virtual_clock, "run", run)
-    return verdict_power.measure(4, slowdown, ProgressLog(quiet=True)), seeds
+    return false_alarms.measure(4, slowdown, ProgressLog(quiet=True)), seeds
 
 
 def test_slowdowns_beyond_the_spread_are_found_and_equal_builds_are_not(

@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from satlab.campaign import dataset, host_effect, page, record, samples
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.page import MetricInWords
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.record import Host
-from satlab.campaign.request import Run
+from satlab.campaign import campaign_report, dataset, host_effect, task_record, task_samples
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.campaign_report import MetricInWords
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_record import Host
+from satlab.campaign.task_request import Run
 from satlab.campaign.worker import Worker
 from satlab.cli import app
 from satlab.report.page import Series
@@ -70,8 +70,8 @@ def _record(
 ) -> None:
     place = where.of(task) / "attempt-1"
     place.mkdir(parents=True)
-    (place / record.OUTPUT).write_text(output)
-    attempt = record.Attempt(
+    (place / task_record.OUTPUT).write_text(output)
+    attempt = task_record.Attempt(
         number=1,
         host=Host(
             name=host, stamp=f"{host}-stamp", facts={"cpu": "fast", "cores": 2, "kernel": "6"}
@@ -81,7 +81,7 @@ def _record(
         exit_status=status,
         reason="no such <script> page" if status else "",
     )
-    (place / record.ATTEMPT).write_text(attempt.model_dump_json())
+    (place / task_record.ATTEMPT).write_text(attempt.model_dump_json())
     assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
@@ -159,24 +159,24 @@ def test_what_is_measured_is_drawn_by_what_differs_within_a_task_answers_first()
     names = ("metric", "labels", "task", "value")
     common = {"cell": "a", "host": "h", "calibrated": True, "status": "ok"}
     frame = pl.DataFrame([common | dict(zip(names, row, strict=True)) for row in rows])
-    assert [plot.title for plot in page.plots(frame)] == [
+    assert [plot.title for plot in campaign_report.plots(frame)] == [
         "Goodput",
         "Page load time, load 0",
         "Page load time, load 1",
         "Link out, direction up",
         "Link out, direction down",
     ]
-    goodput = page.plots(frame)[0]
+    goodput = campaign_report.plots(frame)[0]
     [boxes] = goodput.series
     assert isinstance(boxes, Series) and boxes.y == [10.0, 10.0], "in Mbit/s"
     assert goodput.y[0].title == "Mbit/s"
 
 
 def test_metrics_without_a_unit_keep_their_values() -> None:
-    assert page.in_words("jain_index") == MetricInWords("Jain index", "", 1.0)
-    assert page.in_words("s") == MetricInWords("S", "", 1.0)
-    assert page.in_words("tcp_rtt_ms").name == "TCP RTT"
-    assert page.in_words("retransmits_count") == MetricInWords("Retransmits", "", 1.0)
+    assert campaign_report.in_words("jain_index") == MetricInWords("Jain index", "", 1.0)
+    assert campaign_report.in_words("s") == MetricInWords("S", "", 1.0)
+    assert campaign_report.in_words("tcp_rtt_ms").name == "TCP RTT"
+    assert campaign_report.in_words("retransmits_count") == MetricInWords("Retransmits", "", 1.0)
 
 
 def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
@@ -186,9 +186,9 @@ def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
         "reason": "late",
         "calibration": "",
     }
-    sample |= dict.fromkeys(samples.OF_CHECK) | {"handshake_ms": 600.0}
+    sample |= dict.fromkeys(task_samples.OF_CHECK) | {"handshake_ms": 600.0}
     document = {"marks_mb": [2, 10], "cases": [{"samples": [sample]}]}
-    found = samples.of("check", {}, document)
+    found = task_samples.of("check", {}, document)
     assert [(one.metric, one.value, one.status, dict(one.labels)) for one in found] == [
         ("time_s", 1.5, "censored", {"mark_mb": "2"}),
         ("time_s", None, "censored", {"mark_mb": "10"}),
@@ -199,4 +199,4 @@ def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
 @pytest.mark.parametrize("output", ["", "{}", "[]", "nothing"])
 def test_an_output_that_cannot_be_read_is_a_failed_sample(output: str) -> None:
     with pytest.raises((ValueError, KeyError, IndexError, TypeError)):
-        samples.of("check", {}, samples.parse("check", output))
+        task_samples.of("check", {}, task_samples.parse("check", output))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from satlab.campaign import attempt, hosts, remote
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.over_ssh import OverSsh
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Run
+from satlab.campaign import attempt, hosts_file, ssh_attempt
+from satlab.campaign.campaign_folder import CampaignFolder, locked
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.ssh_dispatch import OverSsh
+from satlab.campaign.task_request import Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus, HostError
@@ -60,9 +60,9 @@ class Bench:
         for name, text in (("keys", ""), ("key", ""), ("hosts.yml", HOSTS)):
             (folder / name).write_text(text)
         self.scripts = {name: folder / f"ssh-{name}.py" for name in ("a", "b")}
-        self.known = hosts.load(folder / "hosts.yml")
+        self.known = hosts_file.load(folder / "hosts.yml")
         monkeypatch.setattr(
-            hosts.HostsFile,
+            hosts_file.HostsFile,
             "command",
             lambda _, host: [sys.executable, str(self.scripts[host.name])],
         )
@@ -177,16 +177,16 @@ def test_t40_other_input_than_a_request_is_refused(line: bytes, words: str, tmp_
         (tmp_path / "out").open("wb") as stdout,
         pytest.raises(ConfigError, match=words),
     ):
-        remote.serve(stdin.fileno(), stdout, threading.Event())
+        ssh_attempt.serve(stdin.fileno(), stdout, threading.Event())
     assert not (tmp_path / "out").read_bytes()
 
 
 def test_t40_a_request_of_another_version_is_refused(tmp_path: Path) -> None:
     asked = Run(verb="run", scenario="bulk_tcp", link=RunLink())
-    request = remote.AttemptRequest(satlab_version="0", deadline_s=1, slot=0, request=asked)
+    request = ssh_attempt.AttemptRequest(satlab_version="0", deadline_s=1, slot=0, request=asked)
     (tmp_path / "in").write_bytes(request.line())
     with (tmp_path / "in").open("rb") as stdin, pytest.raises(ConfigError, match="another satlab"):
-        remote.serve(stdin.fileno(), sys.stdout.buffer, threading.Event())
+        ssh_attempt.serve(stdin.fileno(), sys.stdout.buffer, threading.Event())
 
 
 RUN = {"verb": "run", "scenario": "bulk_tcp", "link": {}}
@@ -260,7 +260,7 @@ def test_t55_a_host_takes_no_words_files_programs_or_addresses(
         (tmp_path / "out").open("wb") as stdout,
         pytest.raises(ConfigError) as caught,
     ):
-        remote.serve(stdin.fileno(), stdout, threading.Event())
+        ssh_attempt.serve(stdin.fileno(), stdout, threading.Event())
     assert "root:" not in " ".join([str(caught.value), *map(str, caught.value.faults)])
 
 
@@ -276,14 +276,16 @@ def test_t55_a_host_makes_the_command_itself(
     line = {"deadline_s": 1, "slot": 0, "request": asked}
     (tmp_path / "in").write_text(json.dumps(line) + "\n")
     with (tmp_path / "in").open("rb") as stdin, (tmp_path / "out").open("wb") as stdout:
-        assert remote.serve(stdin.fileno(), stdout, threading.Event()) == ExitStatus.INTERRUPTED
+        assert (
+            ssh_attempt.serve(stdin.fileno(), stdout, threading.Event()) == ExitStatus.INTERRUPTED
+        )
     assert [words[1] for words in ran] == [asked["verb"]]
 
 
 def test_t55_a_request_without_an_end_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(b" " * (remote.MAX_REQUEST + 2 * remote.CHUNK))
+    (tmp_path / "in").write_bytes(b" " * (ssh_attempt.MAX_REQUEST + 2 * ssh_attempt.CHUNK))
     with (tmp_path / "in").open("rb") as stdin, pytest.raises(ConfigError, match="no request"):
-        remote.serve(stdin.fileno(), sys.stdout.buffer, threading.Event())
+        ssh_attempt.serve(stdin.fileno(), sys.stdout.buffer, threading.Event())
 
 
 def test_an_attempt_ends_though_its_stdin_stays_open(tmp_path: Path) -> None:
@@ -328,7 +330,7 @@ def test_faults_of_a_file_of_hosts_are_reported_together(tmp_path: Path) -> None
         "  - {name: a, address: '-oProxyCommand=x', satlab: satlab, user: 'root;id'}\n"
     )
     with pytest.raises(ConfigError) as caught:
-        hosts.load(tmp_path / "hosts.yml")
+        hosts_file.load(tmp_path / "hosts.yml")
     places = {fault.place.rsplit(": ", 1)[1] for fault in caught.value.faults}
     assert places - {"hosts"} == {"password", "hosts.0.address", "hosts.0.satlab", "hosts.0.user"}
     assert attempt.STOP_S > 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Totals and levels over time, and the bins that are made of them."""
 
-from satlab.flows.series import Level, Seen, Total
+from satlab.flows.time_series import Level, Seen, Total
 
 
 def test_a_total_rises_evenly_between_two_entries() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from satlab.check.trace.pcap import TCP, UDP, Packet
-from satlab.flows.series import Total
+from satlab.flows.time_series import Total
 
 STEP_S = 0.01
 """Shortest time between two entries of a total."""

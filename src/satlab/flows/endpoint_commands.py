@@ -13,7 +13,7 @@ from satlab.check.endpoint import command_line
 from satlab.check.endpoint.pair import NAME, SERVER, EndpointProgram, read_only
 from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
-from satlab.flows import datagrams, migration
+from satlab.flows import connection_migration, udp_traffic
 from satlab.lab.pki import Pki
 from satlab.run.kernel import CONTROLS
 
@@ -165,7 +165,10 @@ def _satperf_client(place: Place) -> EndpointProgram:
     argv += _satperf_words(place, "client")
     for index, at_s in enumerate(place.flow.get("migrate_s", ())):
         after_s = max(0.001, at_s - place.flow["start_s"])
-        argv += ["--migrate", f"{after_s:.3f}:{migration.taken(place.addresses['client'], index)}"]
+        argv += [
+            "--migrate",
+            f"{after_s:.3f}:{connection_migration.taken(place.addresses['client'], index)}",
+        ]
     return EndpointProgram(tuple(argv), read_only(paths.SATPERF, place.ca))
 
 
@@ -264,7 +267,7 @@ def _tcp_client(place: Place) -> EndpointProgram:
 
 
 def _datagrams(place: Place, side: Side) -> EndpointProgram:
-    script = Path(datagrams.__file__)
+    script = Path(udp_traffic.__file__)
     python = shutil.which("python3", path=paths.STANDARD_PATH) or "python3"
     # The receiver has the flow's port, whichever side it is.
     words = ["receive", place.addresses[side], str(place.port)]

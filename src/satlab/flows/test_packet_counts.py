@@ -4,7 +4,7 @@
 import struct
 
 from satlab.check.trace.pcap import TCP, UDP, Packet
-from satlab.flows.packets import count
+from satlab.flows.packet_counts import count
 
 SERVER, CLIENT = "198.18.4.2", "198.18.1.2"
 

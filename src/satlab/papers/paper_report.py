@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from satlab.papers import plots, tables
+from satlab.papers import plots, result_tables
 from satlab.papers.figures import FIGURES
+from satlab.papers.result_tables import STATES
 from satlab.papers.results import PaperResults
-from satlab.papers.tables import STATES
 from satlab.report import html
 from satlab.report.page import Page, Part, Section, State, Table, Text, Tile, Tiles
 
@@ -23,9 +23,9 @@ def write(folder: Path, results: PaperResults, path: Path) -> Path:
 def page(folder: Path, results: PaperResults) -> Page:
     """Return the page of a paper, of the runs in a campaign's folder."""
     paper = results.paper
-    sections = [Section.of(tables.conclusions(results.judgements))]
+    sections = [Section.of(result_tables.conclusions(results.judgements))]
     if results.agreements:
-        sections.append(Section.of(tables.agreements(results)))
+        sections.append(Section.of(result_tables.agreements(results)))
     sections += [Section.of(grid) for grid in results.grids]
     drawn = [each for plot in paper.plots for each in plots.draw(plot, results)]
     if drawn:
@@ -34,7 +34,8 @@ def page(folder: Path, results: PaperResults) -> Page:
     assumed = [(one.what, one.assumed) for one in paper.assumptions]
     sections += [
         Section(
-            "Published figures and ours", [tables.comparisons(results), Text(FIGURES_NOTE, "note")]
+            "Published figures and ours",
+            [result_tables.comparisons(results), Text(FIGURES_NOTE, "note")],
         ),
         Section("What the paper leaves open", [Table(("What", "Assumed here"), assumed)]),
         Section(

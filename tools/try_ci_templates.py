@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Try action and templates of docs/ci on what a hosted runner has: `python -m tools.hosted_runner
+"""Try action and templates of docs/ci on what a hosted runner has: `python -m tools.try_ci_templates
 FOLDER` (root).
 
 A fresh Debian container for each job: compilers, Python, Rust. GitHub's user may use sudo; GitLab's

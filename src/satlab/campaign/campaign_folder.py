@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from satlab.campaign import plan as plans
-from satlab.campaign import record
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.record import Attempt, TaskRecord
+from satlab.campaign import plan_file as plans
+from satlab.campaign import task_record
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_record import Attempt, TaskRecord
 from satlab.common import processes
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.files import write_atomically
@@ -43,7 +43,7 @@ class CampaignFolder:
         return self.path / "tasks" / task.rule / task.id
 
     def is_done(self, task: Task) -> bool:
-        return (self.of(task) / record.TASK).is_file()
+        return (self.of(task) / task_record.TASK).is_file()
 
     def left(self, plan: Plan) -> list[Task]:
         """Return the tasks that are not done."""
@@ -52,14 +52,14 @@ class CampaignFolder:
     def read(self, task: Task) -> TaskRecord | None:
         """Return a task's record; None without one, or with an invalid one."""
         try:
-            return TaskRecord.model_validate_json((self.of(task) / record.TASK).read_bytes())
+            return TaskRecord.model_validate_json((self.of(task) / task_record.TASK).read_bytes())
         except (OSError, ValidationError):
             return None
 
     def attempts(self, task: Task) -> list[Attempt]:
         """Return the attempts that ended, in their order."""
         found = []
-        for file in self.of(task).glob(f"attempt-*/{record.ATTEMPT}"):
+        for file in self.of(task).glob(f"attempt-*/{task_record.ATTEMPT}"):
             with contextlib.suppress(OSError, ValidationError):
                 found.append(Attempt.model_validate_json(file.read_bytes()))
         return sorted(found, key=lambda attempt: attempt.number)

@@ -5,12 +5,12 @@ import pytest
 
 from satlab.common import statistics
 from satlab.common.statistics import Interval
-from satlab.papers import values
-from satlab.papers.values import Estimate, Ours
+from satlab.papers import estimates
+from satlab.papers.estimates import Estimate, Ours
 
 
 def ours(*given: float, censored: int = 0) -> Ours:
-    found = values.of_runs(given, [], censored)
+    found = estimates.of_runs(given, [], censored)
     assert found is not None
     return found
 
@@ -30,14 +30,14 @@ def test_intervals_of_means_are_student_s() -> None:
 
 def test_differences_and_ratios_have_the_variance_of_both() -> None:
     one, other = ours(10, 11, 12), ours(5, 5.5, 6)
-    difference, ratio = values.difference(one, other), values.ratio(one, other)
+    difference, ratio = estimates.difference(one, other), estimates.ratio(one, other)
     assert (difference.value, difference.runs, ratio.value) == (5.5, (3, 3), 2)
     # Welch: variances 1/3 and 1/12, degrees of freedom (5/12)^2 / ((1/9 + 1/144) / 2) = 2.94
     assert difference.interval is not None and ratio.interval is not None
     assert difference.interval.high - 5.5 == pytest.approx(3.21 * math.sqrt(5 / 12), rel=0.02)
     assert ratio.interval.high - 2 == pytest.approx(2.776 * math.sqrt(2 * 1 / 3) / 5.5, rel=0.01)
-    assert values.ratio(one, ours(5)).interval is not None, "one run has no variance of its own"
-    assert values.ratio(ours(1), ours(0)).value == math.inf
+    assert estimates.ratio(one, ours(5)).interval is not None, "one run has no variance of its own"
+    assert estimates.ratio(ours(1), ours(0)).value == math.inf
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,21 @@ def test_differences_and_ratios_have_the_variance_of_both() -> None:
     ],
 )
 def test_a_bound_is_judged_by_what_is_known(estimate: Estimate, within: bool | None) -> None:
-    assert values.within(estimate, 3, None) is within
+    assert estimates.within(estimate, 3, None) is within
     mirrored = (
         None
         if estimate.interval is None
         else Interval(-estimate.interval.high, -estimate.interval.low)
     )
     other = Estimate(-estimate.value, mirrored, estimate.runs, estimate.is_most, estimate.is_least)
-    assert values.within(other, None, -3) is within
+    assert estimates.within(other, None, -3) is within
 
 
 def test_a_censored_sample_is_above_all_others() -> None:
-    median = values.of_samples([math.inf, 2.0, 1.0], "median")
+    median = estimates.of_samples([math.inf, 2.0, 1.0], "median")
     assert median is not None and (median.mean, median.runs, median.censored) == (2.0, 3, 1)
     assert median.interval is not None and median.interval.high == math.inf
-    assert values.of_samples([], "median") is None
-    three, one = (values.of_samples([value] * 5, "mean") for value in (3.0, 1.0))
+    assert estimates.of_samples([], "median") is None
+    three, one = (estimates.of_samples([value] * 5, "mean") for value in (3.0, 1.0))
     assert three is not None and one is not None
-    assert values.ratio(three, one).interval == Interval(3.0, 3.0)
+    assert estimates.ratio(three, one).interval == Interval(3.0, 3.0)

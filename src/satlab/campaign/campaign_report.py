@@ -12,12 +12,12 @@ from pathlib import Path
 import polars as pl
 
 from satlab.campaign import dataset
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.dataset import TASK_METRIC, Collected
 from satlab.campaign.engine import duration
-from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
-from satlab.campaign.plan import Plan
-from satlab.papers import tables
+from satlab.campaign.plan_file import Plan
+from satlab.papers import result_tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.page import Axis, Page, Plot, Section, Series, Table, Text, Tile, Tiles, all_but
@@ -80,7 +80,7 @@ def page(
     tasks = collected.frame.filter(pl.col("metric") == TASK_METRIC)
     sections = []
     if conclusions:
-        sections.append(Section.of(tables.conclusions(conclusions)))
+        sections.append(Section.of(result_tables.conclusions(conclusions)))
     sections += [
         Section(
             "Plots",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from satlab.campaign.plan import Value
-from satlab.campaign.request import Rule
+from satlab.campaign.plan_file import Value
+from satlab.campaign.task_request import Rule
 from satlab.papers import paper
 from satlab.papers.figures import FIGURES
 from satlab.papers.paper import Clock, Paper

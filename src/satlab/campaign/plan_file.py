@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from satlab import __version__
-from satlab.campaign.request import Lab, LocalRun, Request, Rule
+from satlab.campaign.task_request import Lab, LocalRun, Request, Rule
 from satlab.common.errors import ConfigError, Fault
 
 FILE = "plan.json"

@@ -10,9 +10,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from satlab.campaign import engine, kubernetes, planning
-from satlab.campaign.plan import ID, Plan, digest, load, parse
-from satlab.campaign.request import FLOWS, LocalRun, files
+from satlab.campaign import engine, kubernetes, planner
+from satlab.campaign.plan_file import ID, Plan, digest, load, parse
+from satlab.campaign.task_request import FLOWS, LocalRun, files
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 
@@ -28,7 +28,7 @@ repetitions: 3
 def planned(folder: Path, text: str) -> Plan:
     file = folder / "queues.yml"
     file.write_text(text)
-    return planning.plan(file)
+    return planner.plan(file)
 
 
 def faults(folder: Path, text: str) -> str:
