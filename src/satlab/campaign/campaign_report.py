@@ -17,7 +17,7 @@ from satlab.campaign.dataset import TASK_METRIC, Collected
 from satlab.campaign.engine import duration
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan_file import Plan
-from satlab.papers import result_tables
+from satlab.papers import paper_report, result_tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.page import Axis, Page, Plot, Section, Series, Table, Text, Tile, Tiles, all_but
@@ -65,9 +65,11 @@ def write(
     effects: list[HostEffect],
     conclusions: Sequence[Judgement],
 ) -> Path:
-    """Write the page atomically and return its path."""
-    made = page(plan, collected, effects, conclusions)
-    return html.write(made, folder.path / "report" / "index.html")
+    """Write the page atomically and return its path. The page of a reproduction stays."""
+    path = folder.path / "report" / "index.html"
+    if paper_report.is_at(path):
+        path = path.with_name("campaign.html")
+    return html.write(page(plan, collected, effects, conclusions), path)
 
 
 def page(

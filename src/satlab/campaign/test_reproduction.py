@@ -310,3 +310,6 @@ def test_the_exit_status_is_that_of_the_worst_run(
     assert work.results is not None and work.results.planned == 2
     page = (where.path / "report" / "index.html").read_text()
     assert "runs done, on the real clock" in page and str(where.path) in page
+    done = CliRunner().invoke(app, ["campaign", "report", str(where.path)])
+    assert done.stdout == f"{where.path}/report/campaign.html\n"
+    assert (where.path / "report" / "index.html").read_text() == page, "the paper's page stays"

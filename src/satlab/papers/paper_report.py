@@ -15,6 +15,14 @@ from satlab.report import html
 from satlab.report.page import Page, Part, Section, State, Table, Text, Tile, Tiles
 
 
+PRODUCT = "satlab reproduction"
+
+
+def is_at(path: Path) -> bool:
+    """Return whether a page of a reproduction is in a file."""
+    return path.is_file() and PRODUCT in path.read_text(encoding="utf-8")
+
+
 def write(folder: Path, results: PaperResults, path: Path) -> Path:
     """Write the page of a campaign's folder atomically and return its path."""
     return html.write(page(folder, results), path)
@@ -43,7 +51,7 @@ def page(folder: Path, results: PaperResults) -> Page:
         ),
     ]
     lead: list[Part] = [Text(paper.source, "note"), Tiles([*_tiles(results)])]
-    return Page("satlab reproduction", paper.title, lead, sections)
+    return Page(PRODUCT, paper.title, lead, sections)
 
 
 FIGURES_NOTE = (

@@ -80,6 +80,21 @@ def test_seed_003_is_that_of_the_paper() -> None:
     assert (first.mean, first.sd, first.table) == (9.65, 0.51, "2")
 
 
+def test_the_readme_of_seed_003_has_the_published_share_of_the_link() -> None:
+    goodput = [row for row in paper.load("seed-003").published if row.metric == "goodput_mbps"]
+    best = max(row.mean for row in goodput)
+    (own,) = [
+        row.mean
+        for row in goodput
+        if (row.cell, row.algorithm, row.phase) == ("test3", "NewReno", 1)
+    ]
+    text = " ".join((paths.PAPERS / "seed-003" / "README.md").read_text().split())
+    assert (
+        f"what the link can ({best} Mbit/s). The paper's {own} Mbit/s is {100 * own / best:.0f} %"
+        in text
+    )
+
+
 @pytest.mark.parametrize(("name", "clock"), FLOWS)
 def test_quick_serves_every_conclusion_and_relation(name: str, clock: paper.Clock) -> None:
     about = paper.load(name, clock)
