@@ -49,8 +49,7 @@ def link(
     """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for
     comparison.
     """
-    from benches import terminal_bench
-    from satlab.campaign import link_bench
+    from benches import link_bench, terminal_bench
 
     needs.ensure("lab")
     needs.root(NETNS)

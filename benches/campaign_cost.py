@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench campaign`: what the engine adds to tasks, against a loop in the shell with the same
+"""`python -m benches campaign`: what the engine adds to tasks, against a loop in the shell with the same
 commands.
 
 The loop runs half of the tasks before the engine and half after it, so that a host that becomes
@@ -22,10 +22,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benches.bench_promises import Promise, at_most
 from satlab.campaign import engine, planner, task_request
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.engine import Engine, Options
-from satlab.campaign.link_bench import Promise, at_most
 from satlab.campaign.plan_file import Plan, Task
 from satlab.campaign.task_record import Attempt
 from satlab.campaign.task_request import Flows

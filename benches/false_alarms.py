@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench check`: how many false alarms comparisons with a baseline raise, and how many
+"""`python -m benches check`: how many false alarms comparisons with a baseline raise, and how many
 slowdowns they find.
 
 Each comparison takes fresh samples of both builds under the virtual clock, over a clean link

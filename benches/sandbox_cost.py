@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench confinement`: what sandboxes cost, in pairs: the start of a program, page loads,
+"""`python -m benches confinement`: what sandboxes cost, in pairs: the start of a program, page loads,
 QUIC transfers.
 
 The runs of a pair follow each other, in turn with the sandbox first and last. Without it a job has

@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
-from benches import flow_bench, quic_bench, sandbox_cost, terminal_bench, tunnel_bench
+from benches import (
+    bench_promises,
+    flow_bench,
+    quic_bench,
+    sandbox_cost,
+    terminal_bench,
+    tunnel_bench,
+)
 from benches.quic_bench import Transfer
 from benches.terminal_bench import Shared
 from benches.tunnel_bench import CASES, Carried
-from satlab.campaign import link_bench
-from satlab.campaign.link_bench import ReleaseErrors
+from satlab.campaign.host_bench import ReleaseErrors
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
@@ -74,7 +80,7 @@ def test_a_release_error_on_a_host_that_is_as_late_is_marked_not_missed(
 ) -> None:
     made = terminal_bench.promises({"shared": shared(16, p99_us, host_p99_us)})
     (one,) = (promise for promise in made if "p99" in promise.name)
-    (line,) = link_bench.promise_lines({"promises": [asdict(one)]})
+    (line,) = bench_promises.lines({"promises": [asdict(one)]})
     assert line.split()[0] == word
 
 

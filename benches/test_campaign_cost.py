@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The figures of `satlab bench campaign`: from known times, and its loop with a program in place of
+"""The figures of `python -m benches campaign`: from known times, and its loop with a program in place of
 satvirtual.
 """
 

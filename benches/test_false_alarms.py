@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The counts of `satlab bench check`, with times of a known spread in place of satvirtual's."""
+"""The counts of `python -m benches check`, with times of a known spread in place of satvirtual's."""
 
 import random
 from collections.abc import Mapping

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import engine, host_bench, host_stamp, link_bench, task_record
+from satlab.campaign import engine, host_bench, host_stamp, task_record
 from satlab.campaign.engine import Options
-from satlab.campaign.link_bench import ReleaseErrors, TimerBaseline
+from satlab.campaign.host_bench import ReleaseErrors, TimerBaseline
 from satlab.campaign.plan_file import Plan, Task
 from satlab.campaign.task_request import Run
 from satlab.common.console import ProgressLog
@@ -23,12 +23,12 @@ def bears(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     """Let labs of this host hold up to a number; it is changed by the list's element."""
     most = [4]
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(link_bench, "wakes", lambda: TimerBaseline(ReleaseErrors(50, 70, 90), 3))
+    monkeypatch.setattr(host_bench, "wakes", lambda: TimerBaseline(ReleaseErrors(50, 70, 90), 3))
 
     def labs(count: int) -> list[list[str]]:
         return [["rtt_ms"] if number >= most[0] else [] for number in range(count)]
 
-    monkeypatch.setattr(link_bench, "labs_at_once", labs)
+    monkeypatch.setattr(host_bench, "labs_at_once", labs)
     return most
 
 

@@ -31,10 +31,10 @@ hosts:
 """
 OTHER_END = """\
 import signal, sys, threading
-from satlab.campaign import attempt, remote
+from satlab.campaign import attempt, ssh_attempt
 signal.signal(signal.SIGTERM, lambda *_: None)  # what ends ssh does not reach the other host
 attempt.command = lambda _: [sys.executable, {command!r}]
-sys.exit(remote.serve(sys.stdin.fileno(), sys.stdout.buffer, threading.Event()))
+sys.exit(ssh_attempt.serve(sys.stdin.fileno(), sys.stdout.buffer, threading.Event()))
 """
 TAR = """\
 import io, sys, tarfile
@@ -294,9 +294,9 @@ def test_an_attempt_ends_though_its_stdin_stays_open(tmp_path: Path) -> None:
     `could not acquire lock for BufferedReader`.
     """
     code = (
-        "import sys, threading\nfrom satlab.campaign import attempt, remote\n"
+        "import sys, threading\nfrom satlab.campaign import attempt, ssh_attempt\n"
         "attempt.run = lambda *_: None\n"
-        "sys.exit(remote.serve(sys.stdin.fileno(), sys.stdout.buffer, threading.Event()))"
+        "sys.exit(ssh_attempt.serve(sys.stdin.fileno(), sys.stdout.buffer, threading.Event()))"
     )
     variables = {
         "PYTHONPATH": paths.PYTHONPATH,

@@ -14,7 +14,6 @@ from satlab.papers.results import PaperResults
 from satlab.report import html
 from satlab.report.page import Page, Part, Section, State, Table, Text, Tile, Tiles
 
-
 PRODUCT = "satlab reproduction"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import link_bench
+from benches import bench_promises, link_bench, loaded_lab
 
 
 def flow(received_bps: float, us_per_packet: float | None) -> dict[str, object]:
@@ -80,8 +80,8 @@ def test_promises_are_held_against_the_figures() -> None:
 def test_a_release_error_is_the_host_s_where_a_bare_thread_is_late_too(
     own_us: int, host_us: int, kept: str
 ) -> None:
-    promise = link_bench.released("20 Mbit/s", 100, own_us, host_us)
-    [line] = link_bench.promise_lines({"promises": [vars(promise)]})
+    promise = bench_promises.released("20 Mbit/s", 100, own_us, host_us)
+    [line] = bench_promises.lines({"promises": [vars(promise)]})
     assert line.split()[0] == kept
 
 
@@ -115,8 +115,8 @@ def test_a_failed_flow_is_reported_not_omitted() -> None:
 
 
 def test_profiles_differ_from_geo_in_their_rates_alone(tmp_path: Path) -> None:
-    text = (link_bench.profile_of(250, tmp_path) / "topology.xml").read_text()
+    text = (loaded_lab.profile_of(250, tmp_path) / "topology.xml").read_text()
     assert "<wave_form>28<" in text
     assert "<bandwidth>70177<" in text
-    assert "<bandwidth>50000<" in (link_bench.profile_of(20, tmp_path) / "topology.xml").read_text()
-    assert "<cra>100000<" in (link_bench.profile_of(1000, tmp_path) / "profile_st.xml").read_text()
+    assert "<bandwidth>50000<" in (loaded_lab.profile_of(20, tmp_path) / "topology.xml").read_text()
+    assert "<cra>100000<" in (loaded_lab.profile_of(1000, tmp_path) / "profile_st.xml").read_text()
