@@ -79,6 +79,16 @@ def measure(comparisons: int, slowdown: float, log: ProgressLog) -> dict[str, An
     }
 
 
+def lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the result as text."""
+    count = result["comparisons"]
+    caught = ", ".join(f"{case} {number}" for case, number in result["caught"].items())
+    yield (
+        f"{result['false_alarms']} false alarms in {count} comparisons of equal builds;"
+        f" slowdowns found in {count}: {caught}; {result['real_s']} s"
+    )
+
+
 def _slower(slowdown: float) -> Suite:
     factor = 1 + slowdown
     link = SUITE.link.model_copy(update={"rtt_ms": SUITE.link.rtt_ms * factor})

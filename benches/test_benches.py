@@ -16,6 +16,7 @@ from benches import (
     terminal_bench,
     tunnel_bench,
 )
+from benches.__main__ import show
 from benches.quic_bench import Transfer
 from benches.terminal_bench import Shared
 from benches.tunnel_bench import CASES, Carried
@@ -23,6 +24,13 @@ from satlab.campaign.host_bench import ReleaseErrors
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
+
+
+def test_a_json_result_names_the_commit_and_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    show({"schema": "s", "value": 1}, [], as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["commit", "host", "schema", "value"]
+    assert found["commit"] and found["host"]["cores"]
 
 
 def test_packets_are_counted_per_second_of_cpu_time(
