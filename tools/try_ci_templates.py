@@ -32,23 +32,10 @@ from satlab.vm import box
 TEMPLATES = paths.ROOT / "docs" / "ci"
 ACTION = paths.ROOT / "action.yml"
 PLANTED = paths.ROOT / "tests/endpoints/planted/lockstep.py"
-PACKAGES = (
-    "sudo",
-    "git",
-    "ca-certificates",
-    "curl",
-    "procps",
-    "iproute2",
-    "xz-utils",
-    "python3",
-    "python3-venv",
-    "gcc",
-    "g++",
-    "make",
-    "cmake",
-    "pkg-config",
-    "libc6-dev",
-)
+PACKAGES = """
+sudo git ca-certificates curl procps iproute2 xz-utils python3 python3-venv gcc g++ make cmake
+pkg-config libc6-dev
+"""
 """Debian packages that the images of hosted runners have as well."""
 PROGRAMS = ("satlink", "satvirtual", "satbox")
 """Of the launcher's group lockstep."""
@@ -111,20 +98,25 @@ def github() -> Template:
     """Read github-actions.yml: its steps with commands, and the paths of the actions for caches and
     artifacts.
     """
-    steps = _steps("github-actions.yml")
     return Template(
         "github-actions",
         "vagrant",
         "/home/vagrant",
         "/home/vagrant/work",
-        _runs(steps, None),
-        _runs(steps, PUSH),
-        _runs(steps, ALWAYS),
-        _places(steps, "cache"),
-        _places(steps, "upload-artifact"),
+        **_of_steps(_steps("github-actions.yml")),
         has_checkout=True,
         variables=GITHUB,
     )
+
+
+def _of_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "script": _runs(steps, None),
+        "keeps": _runs(steps, PUSH),
+        "after": _runs(steps, ALWAYS),
+        "cached": _places(steps, "cache"),
+        "artifacts": _places(steps, "upload-artifact"),
+    }
 
 
 def action(source: str = SOURCE, package: str = "", sha256: str = "") -> Template:
@@ -140,11 +132,7 @@ def action(source: str = SOURCE, package: str = "", sha256: str = "") -> Templat
         "root",
         "/root",
         "/github/workspace",
-        _runs(steps, None),
-        _runs(steps, PUSH),
-        _runs(steps, ALWAYS),
-        _places(steps, "cache"),
-        _places(steps, "upload-artifact"),
+        **_of_steps(steps),
         has_checkout=False,
         variables=GITHUB,
         results="satellite",
@@ -232,7 +220,7 @@ def root_of(folder: Path) -> Path:
     """Return the root of all containers, made if it is missing."""
     root, archive = folder / "root", folder / "root.tar"
     if not root.is_dir():
-        box.make_root(archive, PACKAGES)
+        box.make_root(archive, PACKAGES.split())
         root.mkdir()
         box.unpack(archive, root)
         archive.unlink()
@@ -258,35 +246,14 @@ def inside(
     }
     if template.branch_variable:
         variables[template.branch_variable] = branch
-    argv = [
-        "systemd-nspawn",
-        "--quiet",
-        f"--directory={folder / 'root'}",
-        "--volatile=overlay",
-        "--register=no",
-        "--keep-unit",
-        "--link-journal=no",
-        "--console=pipe",
-        "--resolv-conf=replace-host",
-        "--overlay=/etc/ssl/certs::/etc/ssl/certs",
-        f"--bind-ro={folder / 'source'}:{SOURCE}",
-        "--capability=all",
-        "--system-call-filter=@known",  # a hosted runner is a virtual machine
-        f"--bind={work}:{template.folder}",
-        f"--bind-ro={rust}:/opt/rust",
-        "--as-pid2",
-        "runuser",
-        "-u",
-        template.user,
-        "--",
-        "env",
-        *(f"{name}={value}" for name, value in variables.items()),
-        "bash",
-        "-eo",
-        "pipefail",
-        "-c",
-        f"cd {template.folder}\n{script}",
-    ]
+    argv = ["systemd-nspawn", "--quiet", f"--directory={folder / 'root'}", "--volatile=overlay"]
+    argv += ["--register=no", "--keep-unit", "--link-journal=no", "--console=pipe"]
+    argv += ["--resolv-conf=replace-host", "--overlay=/etc/ssl/certs::/etc/ssl/certs"]
+    argv += ["--capability=all", "--system-call-filter=@known"]  # a hosted runner is a VM
+    argv += [f"--bind-ro={folder / 'source'}:{SOURCE}", f"--bind-ro={rust}:/opt/rust"]
+    argv += [f"--bind={work}:{template.folder}", "--as-pid2", "runuser", "-u", template.user, "--"]
+    argv += ["env", *(f"{name}={value}" for name, value in variables.items())]
+    argv += ["bash", "-eo", "pipefail", "-c", f"cd {template.folder}\n{script}"]
     began = time.monotonic()
     with (work / "log").open("ab") as log:
         done = subprocess.run(

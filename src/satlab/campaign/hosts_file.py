@@ -9,7 +9,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from satlab.campaign import yaml_file
-from satlab.campaign.plan_file import Id, Strict
+from satlab.campaign.plan_file import Id
+from satlab.campaign.task_request import Strict
 from satlab.common.errors import ConfigError
 
 CONNECT_S = 15
@@ -77,20 +78,8 @@ class HostsFile(Strict):
             "Compression": "yes",
         }
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        return [
-            "ssh",
-            "-F",
-            "none",
-            "-T",
-            *words,
-            "-p",
-            str(host.port),
-            "-l",
-            host.user,
-            "--",
-            host.address,
-            f"{host.satlab} campaign attempt",
-        ]
+        words += ["-p", str(host.port), "-l", host.user, "--", host.address]
+        return ["ssh", "-F", "none", "-T", *words, f"{host.satlab} campaign attempt"]
 
 
 def load(path: Path) -> HostsFile:

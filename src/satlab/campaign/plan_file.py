@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from satlab import __version__
-from satlab.campaign.task_request import Lab, LocalRun, Request, Rule
+from satlab.campaign.task_request import Lab, LocalRun, Request, Rule, Strict
 from satlab.common.errors import ConfigError, Fault
 
 FILE = "plan.json"
@@ -20,12 +20,6 @@ HINT = "satlab campaign run FILE writes it"
 ID = r"[A-Za-z0-9][A-Za-z0-9=._-]{0,119}"
 Id = Annotated[str, Field(pattern=rf"^{ID}$")]
 Value = bool | int | float | str
-
-
-class Strict(BaseModel):
-    """Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from satlab import __version__
 from satlab.campaign import attempt
 from satlab.campaign.attempt import STOP_S
 from satlab.campaign.campaign_folder import locked
-from satlab.campaign.plan_file import Strict
 from satlab.campaign.task_record import Ended
-from satlab.campaign.task_request import Portable
+from satlab.campaign.task_request import Portable, Strict
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus, Fault
 

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from satlab import __version__
 from satlab.campaign import host_stamp
-from satlab.campaign.plan_file import Id, Strict
-from satlab.campaign.task_request import Request, Rule
+from satlab.campaign.plan_file import Id
+from satlab.campaign.task_request import Request, Rule, Strict
 from satlab.common.errors import ExitStatus
 from satlab.run import manifest
 

@@ -49,13 +49,13 @@ OneLoss = Loss | GilbertElliott | Bursts
 Losses = OneLoss | Annotated[tuple[OneLoss, ...], Field(max_length=16)]
 
 
-class _Model(BaseModel):
+class Strict(BaseModel):
     """Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _OfLink(_Model):
+class _OfLink(Strict):
     """A run over a link, in a lab of network namespaces."""
 
     rule: ClassVar[Rule] = "run"
@@ -77,7 +77,7 @@ class _OfLink(_Model):
         return self.model_copy(update={"link": self.link.model_copy(update={"seed": seed})})
 
 
-class _OnClock(_Model):
+class _OnClock(Strict):
     """A request for either clock; on the real clock it needs a lab."""
 
     clock: Clock = "virtual"
@@ -156,27 +156,13 @@ class Check(_OnClock):
         """Return the command. Raises ConfigError when the host has no such suite or case."""
         if self.case not in _cases(self.suite):
             raise ConfigError(f"{self.suite} has no case {self.case}", hint="satlab list suites")
-        by = ["--clock", self.clock, *(["--stack", self.stack] if self.clock == "real" else [])]
-        return [
-            "satlab",
-            "check",
-            "--suite",
-            self.suite,
-            "--cases",
-            self.case,
-            *by,
-            "--runs",
-            "1",
-            "--seed",
-            str(self.seed),
-            "--out",
-            ".",
-            "--json",
-            "--quiet",
-        ]
+        stack = ["--stack", self.stack] if self.clock == "real" else []
+        words = ["satlab", "check", "--suite", self.suite, "--cases", self.case]
+        words += ["--clock", self.clock, *stack, "--runs", "1", "--seed", str(self.seed)]
+        return [*words, "--out", ".", "--json", "--quiet"]
 
 
-class Half(_Model):
+class Half(Strict):
     """One direction of a wire."""
 
     rate_mbps: Rate
@@ -186,7 +172,7 @@ class Half(_Model):
     loss: Losses = Loss()
 
 
-class Step(_Model):
+class Step(Strict):
     """Changes of one moment."""
 
     at_s: Seconds
@@ -199,7 +185,7 @@ class Step(_Model):
     waiting: Literal["keep", "flush", "drop"] | None = None
 
 
-class Wire(_Model):
+class Wire(Strict):
     """The link of flows."""
 
     forward: Half
@@ -207,14 +193,14 @@ class Wire(_Model):
     timeline: Annotated[tuple[Step, ...], Field(max_length=10_000)] = ()
 
 
-class Fec(_Model):
+class Fec(Strict):
     """A tunnel that repairs losses."""
 
     code: Annotated[str, Field(pattern=r"^(none|adaptive|[0-9]{1,4},[0-9]{1,4})$")]
     hold_ms: int = Field(ge=0, le=10_000)
 
 
-class Saved(_Model):
+class Saved(Strict):
     """What an earlier connection learned."""
 
     cwnd_bytes: int = Field(ge=2400, le=1 << 32)
@@ -224,7 +210,7 @@ class Saved(_Model):
 FlowId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}$")]
 
 
-class Flow(_Model):
+class Flow(Strict):
     """One flow."""
 
     id: FlowId
@@ -247,7 +233,7 @@ class Flow(_Model):
     window_bytes: int | None = Field(default=None, ge=65_536, le=1 << 32)
 
 
-class FlowsFile(_Model):
+class FlowsFile(Strict):
     """A file of flows (schemas/virtual-flows.schema.json) that names no other file: without `link`
     and traces.
     """
@@ -344,18 +330,8 @@ def _run_words(scenario: str, link: LinkOptions, values: Mapping[str, str]) -> l
     `--set` is written in the form in which no value can be mistaken for an option.
     """
     settings = [f"--set={name}={value}" for name, value in values.items()]
-    return [
-        "satlab",
-        "run",
-        scenario,
-        *link.arguments(),
-        *settings,
-        "--runs",
-        ".",
-        "--no-report",
-        "--quiet",
-        "--json",
-    ]
+    words = ["satlab", "run", scenario, *link.arguments(), *settings]
+    return [*words, "--runs", ".", "--no-report", "--quiet", "--json"]
 
 
 @functools.cache
@@ -376,12 +352,8 @@ def _settable(document: Mapping[str, Any]) -> set[str]:
     address or a host.
     """
     constants: Mapping[str, str] = document.get("constants") or {}
-    plain = {name for name, value in constants.items() if _is_word(value)}
+    plain = {name for name, value in constants.items() if re.fullmatch(WORD, value)}
     return plain | set(document.get("arguments") or ()) | set(testbed.LIMITS)
-
-
-def _is_word(value: str) -> bool:
-    return re.fullmatch(WORD, value) is not None
 
 
 @functools.cache

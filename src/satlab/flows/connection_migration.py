@@ -14,7 +14,7 @@ from pathlib import Path
 from satlab.check import sandboxed
 from satlab.common import topology
 from satlab.common.errors import HostError
-from satlab.flows.routing import COMMAND_S, ip
+from satlab.flows.flow_nodes import COMMAND_S, ip
 from satlab.lab.lab import Lab
 from satlab.lab.sandbox import Limits, Sandbox
 
@@ -58,15 +58,15 @@ def prepare(lab: Lab, node: str, servers: Iterable[str]) -> None:
         raise HostError(
             f"{second}, the second address of {node}, is of another node", "change vagrant/lab.yml"
         )
-    ip(lab, node, "address", "add", f"{second}/32", "dev", interface)
+    ip(lab, node, f"address add {second}/32 dev {interface}")
     for server in servers:
         way = next(
             one
             for one in topology.routes(lab.topology)[node]
             if IPv4Address(server) in one.destination
         )
-        path = ("via", str(way.via), "dev", way.interface, "src", second)
-        ip(lab, node, "route", "add", server, *path, "table", str(TABLE))
+        path = f"via {way.via} dev {way.interface} src {second}"
+        ip(lab, node, f"route add {server} {path} table {TABLE}")
 
 
 def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
@@ -75,21 +75,21 @@ def lead(lab: Lab, node: str, uid: int, log: Path) -> None:
     The kernel accepts the user's number only inside the lab's user namespace, so `ip` runs in a
     sandbox; its output goes to `log`. Raises HostError if the kernel refuses.
     """
-    words = ("rule", "add", "uidrange", f"{uid}-{uid}", "lookup", str(TABLE))
+    command = f"rule add uidrange {uid}-{uid} lookup {TABLE}"
     place = lab.place(node)
     if place.user is None:
-        ip(lab, node, *words)
+        ip(lab, node, command)
         return
     box = Sandbox(
         place=place, name="route", limits=Limits(seconds=COMMAND_S), capabilities=("net_admin",)
     )
     try:
-        process = sandboxed.start(box, ("ip", *words), log)
+        process = sandboxed.start(box, ("ip", *command.split()), log)
     except sandboxed.NotStartedError as error:
-        raise HostError(f"ip {' '.join(words)}: {error}") from error
+        raise HostError(f"ip {command}: {error}") from error
     report = process.poll(COMMAND_S) or process.stop()
     if report.reason:
-        raise HostError(f"ip {' '.join(words)}: {report.reason}")
+        raise HostError(f"ip {command}: {report.reason}")
 
 
 def lead_s(start_s: float, at_s: float) -> float:
