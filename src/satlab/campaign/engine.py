@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snakemake runs the tasks that are left, in batches; this process watches the folder and reports
-progress.
+"""Runs a campaign: Snakemake runs the tasks that are left, in batches; this process watches the
+folder and reports progress.
 
 Snakemake ends with this process (docs/decisions/0013-campaigns.md). Workers then finish the tasks
 in progress and begin no others; the next engine waits for these tasks.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a campaign (schemas/campaign-plan.schema.json): every task with its request, before
-anything runs.
+"""plan.json of a campaign (schemas/campaign-plan.schema.json): every task with its request, written
+before anything runs.
 """
 
 import hashlib

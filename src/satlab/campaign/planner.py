@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A campaign's file as a plan. Faults of all factors are reported together; nothing is changed."""
+"""Makes the plan of a campaign's file: its cells, and a task for each of their seeds.
+
+Faults of all factors are reported together; nothing is changed.
+"""
 
 import hashlib
 import re

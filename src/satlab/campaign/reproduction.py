@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab reproduce`: a campaign of a paper's cells, judged and shown as the paper's.
+"""`satlab reproduce`: a campaign of a paper's cells, compared with the published figures.
 
-parse, paper, plan, engine, collect, judge, page: `prepare` has the first three, `run` the others.
+`prepare` reads the paper and plans the campaign. `Reproduction.run` executes the plan, judges the
+paper's conclusions and writes the page.
 """
 
 import json

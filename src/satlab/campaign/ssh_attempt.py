@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One attempt on a host that is reached over ssh: `satlab campaign attempt` (docs/campaigns.md).
+"""The other end of `ssh_dispatch`: one attempt on this host, `satlab campaign attempt`
+(docs/campaigns.md).
 
 Request: one line of JSON on stdin, which stays open: its end stops the attempt. Answer: a tar
 archive of the attempt's files on stdout, the last of them RESULT. Without RESULT the attempt was

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Attempts on hosts that are reached over ssh (`attempt.Measure`); no shared file system, no open
-port, no scheduler.
+"""Sends attempts to hosts over ssh (`attempt.Measure`); no shared file system, no open port, no
+scheduler.
 
 In the campaign's folder `hosts/NAME-N.lock` is a slot of a host; `hosts/NAME.away` dates when the
 host was last lost.

@@ -50,9 +50,9 @@ class Worker:
     ) -> ExitStatus:
         """Run the tasks of a batch one after the other, and mark the batch as done if all are
         recorded. A host's failure in one task does not stop the others; `note` receives the reason.
-        Status: 0, or 3; 130
-        after `stop`, and when the process that started this one has
-        ended: the next engine plans what is left.
+
+        Status: 0, or 3 after a host's failure; 130 after `stop`, or if the process that started
+        this one has ended: the next engine plans what is left.
 
         Raises:
             ConfigError: the plan is another one, or there is no such batch.

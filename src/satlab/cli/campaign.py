@@ -23,6 +23,12 @@ campaign_app = typer.Typer(
     no_args_is_help=True, help="Plan many runs once, and run them on one host or on many."
 )
 app.add_typer(campaign_app, name="campaign")
+TaskRetries = Annotated[
+    int,
+    typer.Option(
+        help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
+    ),
+]
 File = Annotated[Path, typer.Argument(help="YAML file of the campaign (docs/campaigns.md).")]
 
 
@@ -79,12 +85,7 @@ def run_campaign(
             max=1000,
         ),
     ] = None,
-    retries: Annotated[
-        int,
-        typer.Option(
-            help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
-        ),
-    ] = 1,
+    retries: TaskRetries = 1,
     partition: Annotated[str | None, typer.Option(help="Partition of Slurm.")] = None,
     hosts: Annotated[
         Path | None, typer.Option(help="YAML file of the hosts for ssh (docs/campaigns.md).")
@@ -190,12 +191,7 @@ def manifest_of_campaign(
     ],
     jobs: Annotated[int, typer.Option(help="Pods at once.", min=1, max=10_000)] = 4,
     namespace: Annotated[str, typer.Option(help="Kubernetes namespace.")] = "default",
-    retries: Annotated[
-        int,
-        typer.Option(
-            help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
-        ),
-    ] = 1,
+    retries: TaskRetries = 1,
 ) -> int:
     """Print a campaign as a Kubernetes Job with one pod for each task, for kubectl apply."""
     import yaml

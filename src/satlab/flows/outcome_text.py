@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An outcome of flows as text."""
+"""The outcome of flows as text, for a terminal."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

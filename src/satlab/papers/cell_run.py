@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One run of a paper's cell, as the judgement sees it."""
+"""One run of a paper's cell: its outcome, and whether it failed or is out of calibration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
