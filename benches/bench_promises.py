@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the specification promises of a benchmark's figures, and whether they keep it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,7 +50,7 @@ def released(
     )
 
 
-def lines(result: dict[str, Any]) -> Iterator[str]:
+def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the promises of a result as text: kept or not."""
     for promise in result["promises"]:
         measured = "not measured" if promise["measured"] is None else f"{promise['measured']:.4g}"

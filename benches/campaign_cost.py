@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benches import bench_promises
 from benches.bench_promises import Promise, at_most
 from satlab.campaign import engine, planner, task_request
 from satlab.campaign.campaign_folder import CampaignFolder
@@ -158,8 +159,7 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     if result["gap_s"] is not None:
         yield f"  between tasks {1000 * result['gap_s']:.0f} ms (median)"
     yield f"plan of {result['planned']['cells']} cells: {result['planned']['s']:.1f} s"
-    for promise in result["promises"]:
-        yield f"{'met' if promise['met'] else 'NOT MET'}: {promise['name']} {promise['target']}"
+    yield from bench_promises.lines(result)
 
 
 def plan_of(count: int, simulated_s: float, task_s: float) -> Plan:
@@ -205,16 +205,8 @@ def loop(folder: Path, tasks: Sequence[Task], at_once: int) -> None:
         for name, content in task_request.files(task.request).items():
             (place / name).write_text(json.dumps(content))
     words = shlex.join([str(paths.SATVIRTUAL), *tasks[0].request.words()[1:]]) if tasks else "true"
-    argv = [
-        "xargs",
-        "-P",
-        str(at_once),
-        "-I",
-        "{}",
-        "sh",
-        "-c",
-        f"cd {{}} && exec {words} >output.json 2>log",
-    ]
+    script = f"cd {{}} && exec {words} >output.json 2>log"
+    argv = ["xargs", "-P", str(at_once), "-I", "{}", "sh", "-c", script]
     names = "".join(f"{task.id}\n" for task in tasks)
     done = subprocess.run(argv, input=names, text=True, cwd=folder, check=False) if tasks else None
     if done is not None and done.returncode != 0:

@@ -4,7 +4,6 @@
 import csv
 import json
 import random
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,13 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from satlab.campaign import campaign_report, dataset, host_effect, task_record, task_samples
+from satlab.campaign import campaign_report, dataset, host_effect, task_samples
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.campaign_report import MetricInWords
-from satlab.campaign.plan_file import Plan, Task
-from satlab.campaign.task_record import Host
-from satlab.campaign.task_request import Run
-from satlab.campaign.worker import Worker
+from satlab.campaign.plan_file import Plan
+from satlab.campaign.test_worker import record_end, run_task
 from satlab.cli import app
 from satlab.report.page import Series
-from satlab.service.helper.verbs import RunLink
 
 HOSTS = ("alpha", "beta")
 RUNS = 8
@@ -34,18 +30,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CampaignF
     not done.
     """
     cells: Any = {"slow": {"loss": 0.5}, "equal": {"loss": 0}}
-    tasks = tuple(
-        Task(
-            id=f"{cell}.{n}",
-            cell=cell,
-            number=n,
-            request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=n)),
-            estimate_s=5,
-            cores=1,
-        )
-        for n in range(1, 2 * RUNS + 2)
-        for cell in cells
-    )
+    tasks = tuple(run_task(n, cell) for n in range(1, 2 * RUNS + 2) for cell in cells)
     plan = Plan(name="queues", deadline_s=30, cells=cells, tasks=tasks)
     where, source = CampaignFolder(tmp_path / "c"), random.Random(2)  # noqa: S311 - values
     sha256 = where.begin(plan)
@@ -60,29 +45,9 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CampaignF
             "labels": {"flow": "<i>1"},
         }
         failed = task.number == 2 * RUNS + 1
-        _record(where, task, sha256, host, "" if failed else json.dumps(row), 1 if failed else 0)
+        record_end(where, task, sha256, "" if failed else json.dumps(row), host)
     monkeypatch.chdir(tmp_path)
     return where, plan
-
-
-def _record(
-    where: CampaignFolder, task: Task, sha256: str, host: str, output: str, status: int
-) -> None:
-    place = where.of(task) / "attempt-1"
-    place.mkdir(parents=True)
-    (place / task_record.OUTPUT).write_text(output)
-    attempt = task_record.Attempt(
-        number=1,
-        host=Host(
-            name=host, stamp=f"{host}-stamp", facts={"cpu": "fast", "cores": 2, "kernel": "6"}
-        ),
-        began_unix_s=0,
-        ended_unix_s=5,
-        exit_status=status,
-        reason="no such <script> page" if status else "",
-    )
-    (place / task_record.ATTEMPT).write_text(attempt.model_dump_json())
-    assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
 
 
 @pytest.mark.promise("P93")

@@ -10,10 +10,9 @@ import pytest
 from satlab.campaign import engine, host_bench, host_stamp, task_record
 from satlab.campaign.engine import Options
 from satlab.campaign.host_bench import ReleaseErrors, TimerBaseline
-from satlab.campaign.plan_file import Plan, Task
-from satlab.campaign.task_request import Run
+from satlab.campaign.plan_file import Plan
+from satlab.campaign.test_worker import run_task
 from satlab.common.console import ProgressLog
-from satlab.service.helper.verbs import RunLink
 
 QUIET = ProgressLog(quiet=True)
 
@@ -56,14 +55,7 @@ def test_p265_the_search_ends_within_its_time(
 def test_p265_a_campaign_has_as_many_labs_as_the_host_bears(
     bears: list[int], tmp_path: Path
 ) -> None:
-    task = Task(
-        id="geo.1",
-        cell="geo",
-        number=1,
-        request=Run(verb="run", scenario="ping", link=RunLink(seed=1)),
-        estimate_s=1,
-        cores=1,
-    )
+    task = run_task()
     plan = Plan(name="c", deadline_s=30, cells={"geo": {}}, tasks=(task,))
     work = engine.choose(plan, tmp_path / "c", Options())
     default = max(1, (os.cpu_count() or 1) // 2)

@@ -12,12 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import collect
-from satlab.campaign import dataset, engine, planner, reproduction, task_record, task_request
+from satlab.campaign import dataset, engine, planner, reproduction, task_request
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.plan_file import Plan, Task
-from satlab.campaign.task_record import Host
-from satlab.campaign.task_request import Run
-from satlab.campaign.worker import Worker
+from satlab.campaign.test_worker import record_end, run_task
 from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
@@ -25,7 +23,6 @@ from satlab.papers import paper
 from satlab.papers.judgement import Judgement
 from satlab.papers.test_paper import outcome
 from satlab.run.quiet_host import Patience
-from satlab.service.helper.verbs import RunLink
 
 RUNS = 6
 FCP_MS = {"h3": 1500.0, "h1": 2100.0}
@@ -38,18 +35,7 @@ def measured(tmp_path: Path) -> tuple[CampaignFolder, Plan]:
     """
     about = {"paper": "seed-002", "clock": "real"}
     cells: Any = {kind: about | {"cell": f"geo/0/{kind}"} for kind in FCP_MS}
-    tasks = tuple(
-        Task(
-            id=f"{cell}.{n}",
-            cell=cell,
-            number=n,
-            request=Run(verb="run", scenario="web_quic", link=RunLink(seed=n)),
-            estimate_s=30,
-            cores=2,
-        )
-        for n in range(1, RUNS + 1)
-        for cell in cells
-    )
+    tasks = tuple(run_task(n, cell) for n in range(1, RUNS + 1) for cell in cells)
     plan = Plan(name="paper", deadline_s=60, cells=cells, tasks=tasks)
     where = CampaignFolder(tmp_path / "c")
     sha256 = where.begin(plan)
@@ -83,24 +69,7 @@ def _run(where: CampaignFolder, task: Task, sha256: str, value: float | None) ->
         pl.DataFrame([row], schema=collect.SCHEMA, orient="row").write_parquet(
             place / "records.parquet"
         )
-    _ended(where, task, sha256, "{}" if value else "")
-
-
-def _ended(where: CampaignFolder, task: Task, sha256: str, output: str) -> None:
-    """Record an attempt with such an output; without one it failed."""
-    place = where.of(task) / "attempt-1"
-    place.mkdir(parents=True, exist_ok=True)
-    (place / task_record.OUTPUT).write_text(output)
-    ended = task_record.Attempt(
-        number=1,
-        host=Host(name="node-a", stamp="s", facts={}),
-        began_unix_s=0,
-        ended_unix_s=5,
-        exit_status=0 if output else 1,
-        reason="" if output else "no page",
-    )
-    (place / task_record.ATTEMPT).write_text(ended.model_dump_json())
-    assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
+    record_end(where, task, sha256, "{}" if value else "")
 
 
 def test_p259_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
@@ -154,7 +123,7 @@ def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
         text = json.dumps(
             outcome(task_request.files(task.request)["flows.json"], reno=rate) | {"calibration": []}
         )
-        _ended(where, task, sha256, "" if task is plan.tasks[-1] else text)
+        record_end(where, task, sha256, "" if task is plan.tasks[-1] else text)
     verdicts = {name: one.verdict for name, one in judgements(where, plan).items()}
     assert (verdicts["equal-at-one-bdp"], verdicts["survives"]) == ("does not hold", "holds")
     assert CliRunner().invoke(app, ["campaign", "report", str(where.path)]).exit_code == 0
@@ -253,7 +222,7 @@ def test_a_folder_is_resumed_and_may_grow(tmp_path: Path) -> None:
     sha256 = where.begin(first)
     assert again() == first
     text = json.dumps(outcome(request_of(first, 0)))
-    _ended(where, first.tasks[0], sha256, text)
+    record_end(where, first.tasks[0], sha256, text)
     assert [len(again(runs=3).tasks), len(again(cells=["test4/*"]).tasks)] == [3, 8]
     where.begin(again(runs=3), replace=True)
     assert [task.number for task in where.left(again())] == [2, 3]
@@ -304,7 +273,7 @@ def test_the_exit_status_is_that_of_the_worst_run(
         found = outcome(request_of(plan, number)) | {"calibration": []}
         is_last = number == len(plan.tasks) - 1
         text = json.dumps(found | (output or {})) if output or not is_last else ""
-        _ended(where, task, sha256, text)
+        record_end(where, task, sha256, text)
     monkeypatch.setattr(engine, "is_installed", lambda: True)
     assert work.run(threading.Event()) == status
     assert work.results is not None and work.results.planned == 2

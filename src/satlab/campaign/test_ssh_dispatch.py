@@ -14,9 +14,10 @@ import pytest
 
 from satlab.campaign import attempt, hosts_file, ssh_attempt
 from satlab.campaign.campaign_folder import CampaignFolder, locked
-from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.plan_file import Plan
 from satlab.campaign.ssh_dispatch import OverSsh
 from satlab.campaign.task_request import Run
+from satlab.campaign.test_worker import run_task
 from satlab.campaign.worker import Worker
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus, HostError
@@ -68,14 +69,7 @@ class Bench:
         )
         monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
         monkeypatch.setenv("PYTHONPATH", paths.PYTHONPATH)
-        task = Task(
-            id="geo.1",
-            cell="geo",
-            number=1,
-            request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=1)),
-            estimate_s=1,
-            cores=1,
-        )
+        task = run_task()
         self.plan = Plan(name="short", deadline_s=30, cells={"geo": {}}, tasks=(task,))
         self.where = CampaignFolder(folder / "c")
         self.digest = self.where.begin(self.plan)

@@ -25,21 +25,41 @@ from satlab.service.helper.verbs import RunLink
 OUTCOME = '{"metric": "goodput_bps", "value": 7.0, "status": "ok", "reason": "", "labels": {}}'
 
 
+def run_task(number: int = 1, cell: str = "geo", seed: int | None = None) -> Task:
+    """Return a task of a cell; its seed is its number unless another is given."""
+    asked = Run(
+        verb="run", scenario="bulk_tcp", link=RunLink(seed=number if seed is None else seed)
+    )
+    name = f"{cell}.{number}"
+    return Task(id=name, cell=cell, number=number, request=asked, estimate_s=1, cores=1)
+
+
+def record_end(
+    where: CampaignFolder, task: Task, sha256: str, output: str, host: str = "node-a"
+) -> None:
+    """Record an attempt with such an output on a host; without an output it failed."""
+    place = where.of(task) / "attempt-1"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / task_record.OUTPUT).write_text(output)
+    ended = task_record.Attempt(
+        number=1,
+        host=task_record.Host(
+            name=host, stamp=f"{host}-stamp", facts={"cpu": "fast", "cores": 2, "kernel": "6"}
+        ),
+        began_unix_s=0,
+        ended_unix_s=5,
+        exit_status=0 if output else 1,
+        reason="" if output else "no such <script> page",
+    )
+    (place / task_record.ATTEMPT).write_text(ended.model_dump_json())
+    assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
+
+
 def campaign(
     folder: Path, *, deadline_s: float = 30, count: int = 1
 ) -> tuple[CampaignFolder, Plan, str]:
     """Write the plan of a cell with so many tasks, and return folder, plan and hash."""
-    tasks = tuple(
-        Task(
-            id=f"geo.{n}",
-            cell="geo",
-            number=n,
-            request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=n)),
-            estimate_s=1,
-            cores=1,
-        )
-        for n in range(1, count + 1)
-    )
+    tasks = tuple(run_task(n) for n in range(1, count + 1))
     plan = Plan(
         name="short",
         deadline_s=deadline_s,

@@ -114,13 +114,13 @@ def check(request: Mapping[str, Any]) -> None:
             )
 
 
-def server(place: Place) -> EndpointProgram:
-    """Return the program of the server's side, which starts first."""
+def first_program(place: Place) -> EndpointProgram:
+    """Return the program of `first_side`."""
     return _PROGRAMS[place.flow["stack"]][0](place)
 
 
-def client(place: Place) -> EndpointProgram:
-    """Return the program of the client's side. The flow begins when it starts."""
+def second_program(place: Place) -> EndpointProgram:
+    """Return the program of `second_side`. The flow begins when it starts."""
     return _PROGRAMS[place.flow["stack"]][1](place)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from collect.calibration import CalibrationCheck
 from satlab.check import sandboxed
-from satlab.check.endpoint.pair import NAME, EndpointProgram
+from satlab.check.endpoint.pair import NAME
 from satlab.check.sandboxed import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.trace.capture import Capture
 from satlab.common import paths, scratch, topology
@@ -362,10 +362,9 @@ class FlowRunner:
         not start, the flow fails.
         """
         place = flow.run.place
-        first = endpoint_commands.first_side(place) == side
-        program: EndpointProgram = (
-            endpoint_commands.server(place) if first else endpoint_commands.client(place)
-        )
+        is_first = endpoint_commands.first_side(place) == side
+        make = endpoint_commands.first_program if is_first else endpoint_commands.second_program
+        program = make(place)
         uid = flow.uids[side] = self._uid()
         privileges.chown_tree(place.folder / side, uid)
         privileges.chown_tree(place.keys.folder if side == "server" else place.ca.parent, uid)
@@ -382,7 +381,7 @@ class FlowRunner:
             ),
             capabilities=program.capabilities,
             variables=program.environment,
-            held=not first,
+            held=not is_first,
         )
         try:
             log = self._folder / "logs" / f"{place.index}-{side}.log"

@@ -11,7 +11,7 @@ import pytest
 from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.flows import endpoint_commands, udp_traffic
-from satlab.flows.endpoint_commands import Place
+from satlab.flows.endpoint_commands import Place, first_program, second_program
 from satlab.lab.pki import Pki
 
 
@@ -42,7 +42,7 @@ def place(**flow: Any) -> Place:
 
 def test_options_are_those_of_the_end_that_has_them() -> None:
     flow = place(ack_threshold=9, window_bytes=70_000, initial_window=32)
-    server, client = endpoint_commands.server(flow).argv, endpoint_commands.client(flow).argv
+    server, client = first_program(flow).argv, second_program(flow).argv
     assert server[server.index("--ack-threshold") + 1] == "9"
     assert client[client.index("--receive-window") + 1] == "70000"
     assert "--receive-window" not in server
@@ -53,7 +53,7 @@ def test_options_are_those_of_the_end_that_has_them() -> None:
 
 def test_an_upload_sends_at_the_client_s_side() -> None:
     flow = place(**{"from": "client1", "to": "server1", "bytes": 5000})
-    client = endpoint_commands.client(flow).argv
+    client = second_program(flow).argv
     assert (flow.sender, flow.receiver) == ("client", "server")
     assert client[client.index("--direction") + 1] == "upload"
     assert client[client.index("--bytes") + 1] == "5000"
@@ -63,7 +63,7 @@ def test_ngtcp2_takes_its_control_size_and_acknowledgements() -> None:
     if shutil.which("gtlsclient") is None:
         pytest.skip("ngtcp2 is not installed")
     flow = place(stack="ngtcp2", congestion_control="bbr2", datagram_bytes=1200, ack_threshold=9)
-    server, client = endpoint_commands.server(flow).argv, endpoint_commands.client(flow).argv
+    server, client = first_program(flow).argv, second_program(flow).argv
     assert {"--cc=bbr2", "--max-udp-payload-size=1200", "--no-pmtud"} <= set(server)
     assert "--ack-thresh=10" in client
     assert not any(word.startswith("--ack-thresh") for word in server)
@@ -72,7 +72,7 @@ def test_ngtcp2_takes_its_control_size_and_acknowledgements() -> None:
 
 def test_picoquic_has_its_own_names_and_writes_in_its_folder_alone() -> None:
     flow = place(stack="picoquic", congestion_control="bbr")
-    server, client = endpoint_commands.server(flow).argv, endpoint_commands.client(flow).argv
+    server, client = first_program(flow).argv, second_program(flow).argv
     for argv, side in ((server, "server"), (client, "client")):
         assert argv[argv.index("-G") + 1] == "bbr1"
         written = [argv[argv.index(name) + 1] for name in ("-q", "-T", "-N")]
@@ -92,32 +92,30 @@ def test_picoquic_that_is_not_built_is_named(
 
 def test_a_client_takes_its_addresses_after_its_start() -> None:
     flow = place(migrate_s=[4, 6.5])
-    client = endpoint_commands.client(flow).argv
+    client = second_program(flow).argv
     assert [client[at + 1] for at, word in enumerate(client) if word == "--migrate"] == [
         "3.000:198.18.1.130",
         "5.500:198.18.1.2",
     ]
-    assert "--migrate" not in endpoint_commands.server(flow).argv
+    assert "--migrate" not in first_program(flow).argv
 
 
 def test_ngtcp2_counts_its_change_of_address_from_the_handshake_on() -> None:
     if shutil.which("gtlsclient") is None:
         pytest.skip("ngtcp2 is not installed")
     flow = dataclasses.replace(place(stack="ngtcp2", migrate_s=[4]), handshake_s=0.08)
-    assert "--change-local-addr=2920ms" in endpoint_commands.client(flow).argv
-    assert not any(
-        word.startswith("--change-local-addr") for word in endpoint_commands.server(flow).argv
-    )
+    assert "--change-local-addr=2920ms" in second_program(flow).argv
+    assert not any(word.startswith("--change-local-addr") for word in first_program(flow).argv)
 
 
 def test_tcp_has_the_congestion_control_at_both_ends() -> None:
     flow = place(stack="tcp", congestion_control="bbr")
-    client = endpoint_commands.client(flow).argv
+    client = second_program(flow).argv
     assert client[client.index("--congestion") + 1] == "bbr"
     assert "--reverse" in client
-    assert endpoint_commands.client(flow).capabilities == ("net_admin",)
+    assert second_program(flow).capabilities == ("net_admin",)
     upload = place(stack="tcp", **{"from": "client1", "to": "server1"})
-    assert "--reverse" not in endpoint_commands.client(upload).argv
+    assert "--reverse" not in second_program(upload).argv
 
 
 def test_of_datagrams_the_receiver_starts_first() -> None:
@@ -131,8 +129,8 @@ def test_of_datagrams_the_receiver_starts_first() -> None:
         "server",
         "client",
     )
-    assert endpoint_commands.server(forward).argv[-3:] == ("receive", "198.18.1.2", "4436")
-    assert endpoint_commands.client(forward).argv[-5:] == (
+    assert first_program(forward).argv[-3:] == ("receive", "198.18.1.2", "4436")
+    assert second_program(forward).argv[-5:] == (
         "send",
         "198.18.1.2",
         "4436",
@@ -160,6 +158,6 @@ def test_a_congestion_control_that_the_kernel_lacks_is_named(
 
 
 def test_segments_of_tcp_have_the_size_of_the_others_packets() -> None:
-    client = endpoint_commands.client(place(stack="tcp", datagram_bytes=1372)).argv
+    client = second_program(place(stack="tcp", datagram_bytes=1372)).argv
     assert client[client.index("--set-mss") + 1] == "1360"  # 1360 + 20 + 20 = 1372 + 8 + 20
-    assert "--set-mss" not in endpoint_commands.client(place(stack="tcp")).argv
+    assert "--set-mss" not in second_program(place(stack="tcp")).argv

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from satlab.common import console
 from satlab.papers.judgement import Judgement
-from satlab.papers.results import AGREEMENT_COLUMNS, COLUMNS, NOTHING, PaperResults
+from satlab.papers.results import NOTHING, PaperResults
 from satlab.report import text_tables
 from satlab.report.page import Cell, Row, State, Table
 
@@ -19,25 +19,22 @@ def comparisons(results: PaperResults) -> Table:
     columns without a value are left out.
     """
     rows = [one.row(results.paper.phases) for one in results.comparisons]
-    kept = [place for place in range(len(COLUMNS)) if any(row[place] != NOTHING for row in rows)]
+    head = [name for name in rows[0] if any(row[name] != NOTHING for row in rows)] if rows else []
     groups: dict[str, list[Row]] = {}
     for one, row in zip(results.comparisons, rows, strict=True):
         part = one.cell.id.partition("/")[0]
         named = results.paper.groups.get(part, "Not in the paper")
         group = groups.setdefault(f"Test {one.cell.test}" if one.cell.test else named, [])
-        group.append([row[place] for place in kept])
-    head = tuple(COLUMNS[place] for place in kept)
-    return Table(head, groups=groups, numbers=NUMBERS, title="Comparison with the paper")
+        group.append([row[name] for name in head])
+    return Table(tuple(head), groups=groups, numbers=NUMBERS, title="Comparison with the paper")
 
 
 def agreements(results: PaperResults) -> Table:
-    """Return the agreement of the figures with the published ones."""
-    rows = []
-    for one in results.agreements:
-        texts = zip(AGREEMENT_COLUMNS, one.row(), strict=True)
-        rows.append([_verdict(text) if name == "Verdict" else text for name, text in texts])
+    """Return the agreement of the figures with the published ones, of which there is one at least."""
+    rows = [one.row() for one in results.agreements]
+    cells = [[*(row | {"Verdict": _verdict(row["Verdict"])}).values()] for row in rows]
     title = "Agreement with the published figures"
-    return Table(AGREEMENT_COLUMNS, rows, verdict="Verdict", title=title)
+    return Table(tuple(rows[0]), cells, verdict="Verdict", title=title)
 
 
 def conclusions(judgements: Sequence[Judgement]) -> Table:
