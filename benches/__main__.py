@@ -5,21 +5,35 @@ import contextlib
 import fnmatch
 import itertools
 import json
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from satlab.cli.base import Quiet, command
-from satlab.common import needs
+from satlab.common import needs, paths
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
+from satlab.run import manifest
 
 JsonResult = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 bench_app = typer.Typer(no_args_is_help=True, help="Measure what this host can do.")
+
+
+def show(result: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print a result for people, or as JSON with the commit and the host that it was measured on."""
+    if as_json:
+        argv = ["git", "-C", str(paths.ROOT), "describe", "--always", "--dirty"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        about = {"commit": done.stdout.strip(), "host": manifest.host()}
+        lines = [json.dumps(about | dict(result), indent=1)]
+    for line in lines:
+        say(line)
 
 
 @command(group=bench_app)
@@ -49,8 +63,7 @@ def link(
     """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for
     comparison.
     """
-    from benches import terminal_bench
-    from satlab.campaign import link_bench
+    from benches import link_bench, terminal_bench
 
     needs.ensure("lab")
     needs.root(NETNS)
@@ -63,8 +76,7 @@ def link(
         shown = itertools.chain(terminal_bench.lines(shared), shown)
         result["terminals"] = shared
         result["promises"] += [asdict(promise) for promise in terminal_bench.promises(shared)]
-    for line in [json.dumps(result, indent=1)] if json_lines else shown:
-        say(line)
+    show(result, shown, as_json=json_lines)
     return ExitStatus.OK
 
 
@@ -92,8 +104,7 @@ def quic(
         if (slow or not one.slow) and fnmatch.fnmatch(one.name, case)
     ]
     result = quic_bench.quic(cases, ProgressLog(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else quic_bench.lines(result):
-        say(line)
+    show(result, quic_bench.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 
@@ -109,8 +120,7 @@ def tunnel(
     needs.ensure("lab", "fec")
     needs.root(NETNS)
     result = tunnel_bench.tunnel(seconds, ProgressLog(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else tunnel_bench.lines(result):
-        say(line)
+    show(result, tunnel_bench.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 
@@ -132,18 +142,11 @@ def bench_check(
     """Count false alarms of `satlab check --baseline`, and the slowdowns that it finds, under the
     virtual clock.
     """
-    from benches import verdict_power
+    from benches import false_alarms
 
     needs.ensure("virtual")
-    result = verdict_power.measure(comparisons, slowdown, ProgressLog(quiet))
-    if json_lines:
-        say(json.dumps(result))
-    else:
-        caught = ", ".join(f"{case} {count}" for case, count in result["caught"].items())
-        alarms = (
-            f"{result['false_alarms']} false alarms in {comparisons} comparisons of equal builds"
-        )
-        say(f"{alarms}; slowdowns found in {comparisons}: {caught}; {result['real_s']} s")
+    result = false_alarms.measure(comparisons, slowdown, ProgressLog(quiet))
+    show(result, false_alarms.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 
@@ -185,8 +188,7 @@ def bench_host_load(
     )
     if plot:
         host_load.plot(result, plot)
-    for line in [json.dumps(result, indent=1)] if json_lines else host_load.lines(result):
-        say(line)
+    show(result, host_load.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 
@@ -205,13 +207,12 @@ def bench_confinement(
     """Measure what sandboxes cost: the start of a program, page loads and QUIC transfers with and
     without them.
     """
-    from benches import confinement
+    from benches import sandbox_cost
 
     needs.ensure("lab", "quic")
     needs.root(NETNS)
-    result = confinement.measure(pairs, starts, out, ProgressLog(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else confinement.lines(result):
-        say(line)
+    result = sandbox_cost.measure(pairs, starts, out, ProgressLog(quiet))
+    show(result, sandbox_cost.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 
@@ -303,8 +304,7 @@ def bench_agree(
         result = clock_agreement.measure(
             suite, cases or (), up_to_mb, runs, compared, ProgressLog(quiet)
         )
-    for line in [json.dumps(result, indent=1)] if json_lines else clock_agreement.lines(result):
-        say(line)
+    show(result, clock_agreement.lines(result), as_json=json_lines)
     if not result["agree"]:
         return ExitStatus.FAILED
     return ExitStatus.OK if result["is_measurable"] else ExitStatus.UNCALIBRATED
@@ -358,14 +358,12 @@ def bench_flows(
             parallel,
         )
         found = flow_agreement.measure(compared, ProgressLog(quiet), stop_on_signal())
-        for line in [json.dumps(found, indent=1)] if json_lines else flow_agreement.lines(found):
-            say(line)
+        show(found, flow_agreement.lines(found), as_json=json_lines)
         if not found["agree"]:
             return ExitStatus.FAILED
         return ExitStatus.OK if found["is_measurable"] else ExitStatus.UNCALIBRATED
     result = flow_bench.measure(flows or flow_bench.FLOWS, ProgressLog(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else flow_bench.lines(result):
-        say(line)
+    show(result, flow_bench.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 
@@ -389,8 +387,7 @@ def bench_campaign(
 
     needs.ensure("campaign", "virtual")
     result = cost.measure(tasks, jobs, task_s, cells, ProgressLog(quiet))
-    for line in [json.dumps(result, indent=1)] if json_lines else cost.lines(result):
-        say(line)
+    show(result, cost.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 

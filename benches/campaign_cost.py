@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench campaign`: what the engine adds to tasks, against a loop in the shell with the same
+"""`python -m benches campaign`: what the engine adds to tasks, against a loop in the shell with the same
 commands.
 
 The loop runs half of the tasks before the engine and half after it, so that a host that becomes
@@ -22,13 +22,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from satlab.campaign import engine, planning, request
+from benches import bench_promises
+from benches.bench_promises import Promise, at_most
+from satlab.campaign import engine, planner, task_request
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.engine import Engine, Options
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.link_bench import Promise, at_most
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.record import Attempt
-from satlab.campaign.request import Flows
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_record import Attempt
+from satlab.campaign.task_request import Flows
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
@@ -158,8 +159,7 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     if result["gap_s"] is not None:
         yield f"  between tasks {1000 * result['gap_s']:.0f} ms (median)"
     yield f"plan of {result['planned']['cells']} cells: {result['planned']['s']:.1f} s"
-    for promise in result["promises"]:
-        yield f"{'met' if promise['met'] else 'NOT MET'}: {promise['name']} {promise['target']}"
+    yield from bench_promises.lines(result)
 
 
 def plan_of(count: int, simulated_s: float, task_s: float) -> Plan:
@@ -202,19 +202,11 @@ def loop(folder: Path, tasks: Sequence[Task], at_once: int) -> None:
     for task in tasks:
         place = folder / task.id
         place.mkdir(parents=True)
-        for name, content in request.files(task.request).items():
+        for name, content in task_request.files(task.request).items():
             (place / name).write_text(json.dumps(content))
     words = shlex.join([str(paths.SATVIRTUAL), *tasks[0].request.words()[1:]]) if tasks else "true"
-    argv = [
-        "xargs",
-        "-P",
-        str(at_once),
-        "-I",
-        "{}",
-        "sh",
-        "-c",
-        f"cd {{}} && exec {words} >output.json 2>log",
-    ]
+    script = f"cd {{}} && exec {words} >output.json 2>log"
+    argv = ["xargs", "-P", str(at_once), "-I", "{}", "sh", "-c", script]
     names = "".join(f"{task.id}\n" for task in tasks)
     done = subprocess.run(argv, input=names, text=True, cwd=folder, check=False) if tasks else None
     if done is not None and done.returncode != 0:
@@ -254,7 +246,7 @@ def plan_matrix(folder: Path, cells: int) -> Plan:
         "losses": [n / 10_000 for n in range(losses)],
     }
     file.write_text(MATRIX.format(**values))
-    plan = planning.plan(file)
+    plan = planner.plan(file)
     (folder / "plan.json").write_text(plan.text())
     return plan
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench agree`: compare the virtual clock with a real lab, by the times of the same cases.
+"""`python -m benches agree`: compare the virtual clock with a real lab, by the times of the same cases.
 
 Both run the same suite file, link model, and quinn with the same options; or programs of the same
 stack, in lock-step with the virtual clock and in a lab. In a lab packets pass through devices, and

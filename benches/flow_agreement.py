@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench flows --agree`: compare flows under the virtual clock with the same file of flows
+"""`python -m benches flows --agree`: compare flows under the virtual clock with the same file of flows
 on the real clock.
 
 Both have the same wire, libraries and starts. Which of several equal flows is ahead at a moment

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench flows`: packets a second of CPU time that `satvirtual flows` simulates, by number
+"""`python -m benches flows`: packets a second of CPU time that `satvirtual flows` simulates, by number
 of flows.
 
 Packets are those that enter the link, of both directions. Time is the process's own CPU time, so

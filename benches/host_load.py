@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench host-load`: dose and response of figures to the host's load, the source of the
+"""`python -m benches host-load`: dose and response of figures to the host's load, the source of the
 host's limits.
 
 At each level so many processes keep a core busy, while pages are loaded, or files transferred by

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench quic`: satperf's performance on this host, over a veth pair and over a large
+"""`python -m benches quic`: satperf's performance on this host, over a veth pair and over a large
 satellite link.
 
 Large: 250 Mbit/s forward and a tenth of it back, 650 ms, a queue of one BDP, 100 MB
@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from satlab.campaign.link_bench import profile_of
+from benches.loaded_lab import profile_of
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench link --terminals N`: N terminals that share a forward link under load, and one
+"""`python -m benches link --terminals N`: N terminals that share a forward link under load, and one
 terminal for comparison.
 
 Each client gets UDP at an equal part of `LOAD` of what the plan says the forward link carries; what
@@ -15,9 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benches import loaded_lab
+from benches.bench_promises import Promise, at_least, at_most, released
+from benches.loaded_lab import LOAD, BenchLab, Flow
 from collect import terminals as shares
-from satlab.campaign import link_bench
-from satlab.campaign.link_bench import LOAD, BenchLab, Flow, Promise, ReleaseErrors
+from satlab.campaign import host_bench
+from satlab.campaign.host_bench import ReleaseErrors
 from satlab.common import paths, terminals, topology
 from satlab.common.console import ProgressLog
 from satlab.lab import lab as labs
@@ -77,7 +80,7 @@ def measure(count: int, seconds: float, log: ProgressLog) -> dict[str, Any]:
     for name, number in (("one", 1), ("shared", count)):
         with (
             log.step(f"{number} terminals" if number > 1 else "1 terminal"),
-            link_bench.scratch_folder() as folder,
+            loaded_lab.scratch_folder() as folder,
         ):
             result[name] = asdict(_shared(number, seconds, folder))
     return result
@@ -90,15 +93,11 @@ def promises(result: dict[str, Any]) -> list[Promise]:
         return []
     name, late = f"{shared['terminals']} terminals", shared["late"].get("forward") or {}
     return [
-        link_bench.at_least(
-            f"{name}: received", RECEIVED_MBPS, "Mbit/s", shared["received_bps"] / 1e6
-        ),
-        link_bench.released(name, LATE_US, late.get("p99_us"), shared["host_p99_us"]),
-        link_bench.at_most(
-            f"{name}: lost by the emulator", 0, "packets", shared["counted_loss_packets"]
-        ),
-        link_bench.at_most(f"{name}: lab up", UP_S, "s", shared["up_s"]),
-        link_bench.at_most(f"{name}: lab removed", DOWN_S, "s", shared["down_s"]),
+        at_least(f"{name}: received", RECEIVED_MBPS, "Mbit/s", shared["received_bps"] / 1e6),
+        released(name, LATE_US, late.get("p99_us"), shared["host_p99_us"]),
+        at_most(f"{name}: lost by the emulator", 0, "packets", shared["counted_loss_packets"]),
+        at_most(f"{name}: lab up", UP_S, "s", shared["up_s"]),
+        at_most(f"{name}: lab removed", DOWN_S, "s", shared["down_s"]),
     ]
 
 
@@ -130,7 +129,7 @@ def _shared(count: int, seconds: float, folder: Path) -> Shared:
     lab_id = new_lab_id("bench")
     here = terminals.with_terminals(topology.load(paths.LAB_FILE), count)
     request = LinkRequest(
-        link_bench.profile_of(RATE_MBPS, folder), metrics=folder / f"{lab_id}.jsonl"
+        loaded_lab.profile_of(RATE_MBPS, folder), metrics=folder / f"{lab_id}.jsonl"
     )
     with lab_owners.owned(lab_id):
         begun = time.monotonic()
@@ -157,11 +156,11 @@ def _shared(count: int, seconds: float, folder: Path) -> Shared:
         most_bps=max(rates),
         jain=shares.jain(rates),
         lost_packets=sum(flow.lost_packets for flow in flows),
-        counted_loss_packets=link_bench.counted_loss(metrics.samples()),
+        counted_loss_packets=loaded_lab.counted_loss(metrics.samples()),
         # Each flow sees the CPU time of the whole emulator.
         emulator_cores=max((flow.emulator_cores for flow in flows), default=0.0),
         rss_mb=rss_mb,
-        late=link_bench.lateness(metrics.lines()[-1]),
+        late=loaded_lab.lateness(metrics.lines()[-1]),
         host_p99_us=host_p99_us,
         failure=failure,
     )
@@ -176,7 +175,7 @@ def _load(bench: BenchLab, seconds: float) -> tuple[list[Flow], str, float]:
     each_bps = lab.plan.forward.udp_goodput_bps * LOAD / len(clients)
     cores, count = os.sched_getaffinity(0), round(seconds / HOST_WAKE_PERIOD_S)
     with ThreadPoolExecutor(len(cores)) as pool:
-        hosts = [pool.submit(link_bench.wakes, count, core, HOST_WAKE_PERIOD_S) for core in cores]
+        hosts = [pool.submit(host_bench.wakes, count, core, HOST_WAKE_PERIOD_S) for core in cores]
         flows, failure = list[Flow](), ""
         try:
             flows = bench.flows("server", clients, each_bps, seconds)

@@ -8,15 +8,29 @@ from typing import Any
 
 import pytest
 
-from benches import confinement, flow_bench, quic_bench, terminal_bench, tunnel_bench
+from benches import (
+    bench_promises,
+    flow_bench,
+    quic_bench,
+    sandbox_cost,
+    terminal_bench,
+    tunnel_bench,
+)
+from benches.__main__ import show
 from benches.quic_bench import Transfer
 from benches.terminal_bench import Shared
 from benches.tunnel_bench import CASES, Carried
-from satlab.campaign import link_bench
-from satlab.campaign.link_bench import ReleaseErrors
+from satlab.campaign.host_bench import ReleaseErrors
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
+
+
+def test_a_json_result_names_the_commit_and_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    show({"schema": "s", "value": 1}, [], as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["commit", "host", "schema", "value"]
+    assert found["commit"] and found["host"]["cores"]
 
 
 def test_packets_are_counted_per_second_of_cpu_time(
@@ -74,7 +88,7 @@ def test_a_release_error_on_a_host_that_is_as_late_is_marked_not_missed(
 ) -> None:
     made = terminal_bench.promises({"shared": shared(16, p99_us, host_p99_us)})
     (one,) = (promise for promise in made if "p99" in promise.name)
-    (line,) = link_bench.promise_lines({"promises": [asdict(one)]})
+    (line,) = bench_promises.lines({"promises": [asdict(one)]})
     assert line.split()[0] == word
 
 
@@ -142,7 +156,7 @@ def test_what_sandboxes_cost_is_compared_by_medians() -> None:
         "page_load_time_ms": {"sandbox": [1010.0, 1000.0], "without": [1000.0, 1010.0]},
         "goodput_bps": {"sandbox": [9e6], "without": [10e6]},
     }
-    start, load, goodput = confinement.lines(result)
+    start, load, goodput = sandbox_cost.lines(result)
     assert start.endswith("2.00 without, 39.0 ms more; promised: at most 50 ms")
     assert load.endswith("+0.0%; n 2, spread without 1.0%")
     assert goodput.endswith("10.00 without, -10.0%; n 1, spread without 0.0%")

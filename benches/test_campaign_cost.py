@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The figures of `satlab bench campaign`: from known times, and its loop with a program in place of
+"""The figures of `python -m benches campaign`: from known times, and its loop with a program in place of
 satvirtual.
 """
 
@@ -10,9 +10,9 @@ import pytest
 
 from benches import campaign_cost as cost
 from benches.campaign_cost import Spent
-from satlab.campaign import request
-from satlab.campaign.plan import load
-from satlab.campaign.record import Attempt, Host
+from satlab.campaign import task_request
+from satlab.campaign.plan_file import load
+from satlab.campaign.task_record import Attempt, Host
 from satlab.common import paths
 from satlab.common.errors import HostError
 
@@ -66,7 +66,7 @@ def test_p258_the_loop_runs_each_task_s_command_in_its_folder(
     cost.loop(tmp_path / "loop", tasks, 2)
     for task in tasks:
         found = json.loads((tmp_path / "loop" / task.id / "output.json").read_text())
-        assert found == request.files(task.request)["flows.json"]
+        assert found == task_request.files(task.request)["flows.json"]
     program.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(HostError, match="loop failed"):
         cost.loop(tmp_path / "again", tasks, 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab bench tunnel`: what satfec costs and carries between two nodes on one wire, without a
+"""`python -m benches tunnel`: what satfec costs and carries between two nodes on one wire, without a
 satellite.
 
 A benchmark: a rate that is not held is a figure, and fails no test.
@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benches import quic_bench
-from satlab.campaign import link_bench
-from satlab.campaign.link_bench import Promise
+from benches import bench_promises, loaded_lab, quic_bench
+from benches.bench_promises import Promise, at_most
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
@@ -83,7 +82,7 @@ def tunnel(seconds: float, log: ProgressLog) -> dict[str, Any]:
         # A lab for each: routes into a tunnel end with their lab.
         with (
             log.step(case.name),
-            link_bench.scratch_folder() as folder,
+            loaded_lab.scratch_folder() as folder,
             quic_bench.large(folder, 0.0) as lab,
         ):
             try:
@@ -106,11 +105,9 @@ def promises(cases: list[Carried]) -> list[Promise]:
     plain, without, two, fast = cases
     cores = None if two.sender_cores is None else two.sender_cores + (two.receiver_cores or 0.0)
     return [
-        link_bench.at_most(
-            "delay added without a code", DELAY_MS, "ms", without.rtt_ms - plain.rtt_ms
-        ),
-        link_bench.at_most("S(2,100) at 12 Mbit/s: both ends", CORES, "cores", cores),
-        link_bench.at_most("S(10,100) at 250 Mbit/s: lost", 0, "packets", fast.lost_packets),
+        at_most("delay added without a code", DELAY_MS, "ms", without.rtt_ms - plain.rtt_ms),
+        at_most("S(2,100) at 12 Mbit/s: both ends", CORES, "cores", cores),
+        at_most("S(10,100) at 250 Mbit/s: lost", 0, "packets", fast.lost_packets),
     ]
 
 
@@ -121,7 +118,7 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         cpu = "" if None in ends else ", CPU {:.1%} and {:.1%} of a core".format(*ends)
         lost = f"{case['lost_packets']} of {case['packets']} packets lost"
         yield f"{case['name']}: {lost}, RTT {case['rtt_ms']:.3f} ms{cpu}"
-    yield from link_bench.promise_lines(result)
+    yield from bench_promises.lines(result)
 
 
 def _measured(lab: Lab, case: Case, seconds: float, folder: Path) -> Carried:
@@ -131,7 +128,7 @@ def _measured(lab: Lab, case: Case, seconds: float, folder: Path) -> Carried:
     with ends.up() if ends else nullcontext():
         rtt_ms = _rtt_ms(lab, addresses["client"])
         bps = case.rate_mbps * 1e6 * DATAGRAM_BYTES / PACKET_BYTES
-        counts = link_bench.udp_counts(
+        counts = loaded_lab.udp_counts(
             lab, NODES["server"], [NODES["client"]], DATAGRAM_BYTES, bps, seconds
         )
         (sent,), (got,) = counts

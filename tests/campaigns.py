@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from satlab.campaign import dataset, engine
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Flows
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_request import Flows
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 

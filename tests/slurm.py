@@ -24,26 +24,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from satlab.campaign import dataset, engine, planning
+from satlab.campaign import dataset, engine, planner
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.engine import Options
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan
+from satlab.campaign.plan_file import Plan
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
+from satlab.common.install import SLURM_PACKAGES
 from tests import campaigns
 
 PACKAGES = paths.ROOT / ".satlab" / "packages"
-NAMES = (
-    "munge",
-    "libmunge2",
-    "slurm-client",
-    "slurmctld",
-    "slurmd",
-    "slurm-wlm-basic-plugins",
-    "libhwloc15",
-    "liblua5.1-0",
-)
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 SLURM = PACKAGES / "slurm-wlm-basic-plugins" / LIBRARIES / "slurm-wlm"
 CONTROLLER, NODES, PARTITION = "controller", ("node-a", "node-b"), "labs"
@@ -89,7 +80,7 @@ wait $!
 
 def is_unpacked() -> bool:
     """Return whether all packages are there."""
-    return all((PACKAGES / name).is_dir() for name in NAMES)
+    return all((PACKAGES / name).is_dir() for name in SLURM_PACKAGES)
 
 
 def program(name: str) -> str:
@@ -99,7 +90,7 @@ def program(name: str) -> str:
     """
     places = (
         PACKAGES / package / "usr" / part / file
-        for package in NAMES
+        for package in SLURM_PACKAGES
         for part in ("bin", "sbin")
         for file in (name, f"{name}-wlm")
     )
@@ -111,7 +102,7 @@ def program(name: str) -> str:
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the variables with which programs find Slurm, its libraries and this cluster."""
-    known = [PACKAGES / name for name in NAMES]
+    known = [PACKAGES / name for name in SLURM_PACKAGES]
     libraries = [
         str(SLURM),
         *(str(place / LIBRARIES) for place in known if (place / LIBRARIES).is_dir()),
@@ -259,7 +250,7 @@ def campaign(
     """Run a campaign over the nodes, kill node-b in the middle, and return what became of every
     task.
     """
-    plan = campaigns.plan(int(what)) if what.isdecimal() else planning.plan(Path(what))
+    plan = campaigns.plan(int(what)) if what.isdecimal() else planner.plan(Path(what))
     cluster = Cluster(folder / "slurm")
     cluster.start()
     where = CampaignFolder(folder / "campaign")

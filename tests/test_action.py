@@ -17,10 +17,10 @@ import yaml
 
 from satlab.cli import app
 from satlab.common import paths
-from tools import hosted_runner
+from tools import try_ci_templates
 
-ACTION: dict[str, Any] = yaml.safe_load(hosted_runner.ACTION.read_text())
-SCRIPT = (hosted_runner.TEMPLATES / "action.sh").read_text()
+ACTION: dict[str, Any] = yaml.safe_load(try_ci_templates.ACTION.read_text())
+SCRIPT = (try_ci_templates.TEMPLATES / "action.sh").read_text()
 TEXT = {"type": "string", "minLength": 1}
 NAMED = {"propertyNames": {"pattern": "^[a-z_][a-z0-9_-]*$"}, "type": "object", "minProperties": 1}
 COMPOSITE = {
@@ -101,7 +101,7 @@ def test_p370_the_action_has_the_form_of_composite_actions() -> None:
 
 
 def test_p370_every_input_and_output_is_used_and_none_is_unknown() -> None:
-    text = hosted_runner.ACTION.read_text()
+    text = try_ci_templates.ACTION.read_text()
     assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(ACTION["inputs"])
     variables = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]+)", SCRIPT)) - {
         "BASH_SOURCE",
@@ -146,7 +146,7 @@ def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], st
     """Run the action's step; return its exit status, the calls of other programs, and what it
     printed.
     """
-    script = hosted_runner.action_script(
+    script = try_ci_templates.action_script(
         {name.replace("_", "-"): text for name, text in inputs.items()}, str(paths.ROOT)
     )
     environment = {

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from satlab.campaign import dataset, engine
-from satlab.campaign.folder import CampaignFolder
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.common import paths
 from tests import campaigns
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from satlab.common import install, paths
-from tools import suite
+from tools import run_tests
 
 INSTALL = "import sys\nprint('installs', *sys.argv[1:], flush=True)\n"
 MAKEFILE = """\
@@ -45,7 +45,7 @@ def launch(clone: Path, *words: str) -> list[str]:
 def test_words_go_to_the_program_the_installation_or_the_tests(clone: Path) -> None:
     assert launch(clone, "list", "a b") == ["-m satlab list a b"]
     assert launch(clone, "--install", "lab") == ["-m satlab.common.install lab"]
-    assert launch(clone, "test", "all") == [f"{clone}/tools/suite.py all"]
+    assert launch(clone, "test", "all") == [f"{clone}/tools/run_tests.py all"]
 
 
 def test_the_environment_is_made_anew_when_the_lock_has_changed(clone: Path) -> None:
@@ -66,14 +66,14 @@ def test_p383_lint_and_the_vm_lab_run_beside_the_tests_with_less_weight(
     any of them fails all.
     """
     (tmp_path / "Makefile").write_text(MAKEFILE)
-    monkeypatch.setattr(suite, "MAKE", ("make", "--no-print-directory", "-C", str(tmp_path)))
-    monkeypatch.setattr(suite.Suite, "_compile", lambda *_: [])
+    monkeypatch.setattr(run_tests, "MAKE", ("make", "--no-print-directory", "-C", str(tmp_path)))
+    monkeypatch.setattr(run_tests.Suite, "_compile", lambda *_: [])
     monkeypatch.setattr(install, "install", lambda *_, **__: None)
     monkeypatch.setattr(install, "STATE", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv(f"STATUS_{broken}", "1")
-    monkeypatch.setattr("sys.argv", ["suite", "all", "-k", "word"])
-    assert suite.main() == int(bool(broken))
+    monkeypatch.setattr("sys.argv", ["run_tests", "all", "-k", "word"])
+    assert run_tests.main() == int(bool(broken))
     said, ours = capfd.readouterr().out, os.nice(0)
     lines = {
         "rust": f"rust  niceness {ours}",

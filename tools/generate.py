@@ -31,9 +31,9 @@ from collect import (
     video,
 )
 from satlab.campaign.campaign_file import CampaignFile
-from satlab.campaign.hosts import HostsFile
-from satlab.campaign.plan import Plan
-from satlab.campaign.record import TaskRecord
+from satlab.campaign.hosts_file import HostsFile
+from satlab.campaign.plan_file import Plan
+from satlab.campaign.task_record import TaskRecord
 from satlab.check import suite
 from satlab.check.check_file import CheckFile
 from satlab.check.search.search_file import SearchRecord
@@ -44,7 +44,7 @@ from satlab.lab import web_target
 from satlab.openbach.stats_file import Statistic
 from satlab.service.root_helper import protocol
 from satlab.service.root_helper.progress_file import Progress
-from tools import job_files, reference, synthetic_pages
+from tools import generated_docs, job_files, synthetic_pages
 
 BASE = PROFILES / "_base"
 RECORDS: Mapping[str, Any] = {
@@ -96,7 +96,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for name, definition in RECORDS.items():
         yield _schema_file(name, schema(name, definition))
     yield from metrics()
-    yield from reference.files()
+    yield from generated_docs.files()
     yield from synthetic_pages.files()
     yield from job_files.files()
 

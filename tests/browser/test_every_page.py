@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from satlab.campaign.test_report import measured
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 import collect
 from collect.fixtures import example_run
 from satlab import report
-from satlab.campaign import dataset, host_effect, page
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan
-from satlab.campaign.test_report import measured
+from satlab.campaign import campaign_report, dataset, host_effect
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan
 from satlab.check import check_run
 from satlab.check.report import check_page, matrix_page
 from satlab.check.report.test_matrix_page import stored
 from satlab.check.test_check import TINY
 from satlab.common.console import ProgressLog
-from satlab.papers import page as paper_page
+from satlab.papers import paper_report as paper_page
 from satlab.papers.test_seed_002 import filled
 from tests import sphinx_site
 from tests.browser import page_checks
@@ -203,7 +203,7 @@ def test_p349_reports_and_documentation(
         "report": report.build(
             {run: collected}, run / "report" / "index.html", "page_load over geo"
         ),
-        "campaign": page.write(
+        "campaign": campaign_report.write(
             plan,
             where,
             of_all,

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from satlab.campaign import engine, hosts
+from satlab.campaign import engine, hosts_file
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.engine import Options
-from satlab.campaign.folder import CampaignFolder
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
@@ -128,7 +128,7 @@ def test_p261_hosts_of_an_inventory_become_hosts_of_a_campaign(
 ) -> None:
     identity = key(tmp_path / "campaign")
     play(nodes, tmp_path, identity)
-    known = hosts.load(tmp_path / "made.yml")
+    known = hosts_file.load(tmp_path / "made.yml")
     assert [(host.name, host.port, host.slots) for host in known.hosts] == [
         (n.name, n.port, 1) for n in nodes.nodes
     ]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import engine, hosts
+from satlab.campaign import engine, hosts_file
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.engine import Options
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.over_ssh import OverSsh
+from satlab.campaign.ssh_dispatch import OverSsh
 from satlab.campaign.worker import Worker
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
@@ -77,7 +77,7 @@ def test_t40_a_key_of_a_campaign_does_attempts_alone_and_hosts_have_pinned_keys(
 ) -> None:
     plan, where = campaigns.plan(1), CampaignFolder(tmp_path / "c")
     digest = where.begin(plan)
-    known = hosts.load(nodes.file)
+    known = hosts_file.load(nodes.file)
     *words, _ = known.command(known.hosts[0])
     other = subprocess.run(
         [*words, "cat /etc/passwd"], stdin=subprocess.DEVNULL, capture_output=True, check=False

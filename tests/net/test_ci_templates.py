@@ -15,8 +15,8 @@ import pytest
 from satlab.check.trace.causes import CAUSES
 from satlab.common import paths
 from satlab.common.errors import ExitStatus
-from tools import hosted_runner
-from tools.hosted_runner import Template
+from tools import try_ci_templates
+from tools.try_ci_templates import Template
 
 pytestmark = pytest.mark.net
 
@@ -52,13 +52,13 @@ def repository(tmp_path: Path, fault: str, template: Template) -> Path:
         )
         launcher.chmod(0o755)
         (origin / "docs" / "ci").mkdir(parents=True)
-        shutil.copy(hosted_runner.TEMPLATES / "action.sh", origin / "docs" / "ci")
+        shutil.copy(try_ci_templates.TEMPLATES / "action.sh", origin / "docs" / "ci")
         for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "satlab")):
             subprocess.run([*GIT, *words], cwd=origin, check=True)
         if template.has_checkout:
             subprocess.run([*GIT, "clone", "-q", str(origin), str(place / "satlab")], check=True)
     shutil.rmtree(place / "stack", ignore_errors=True)
-    hosted_runner.put_stack(place, fault, str(Path(sys.executable).resolve()))
+    try_ci_templates.put_stack(place, fault, str(Path(sys.executable).resolve()))
     return place
 
 
@@ -70,7 +70,7 @@ def shell(place: Path, script: str, **variables: str) -> int:
 
 
 def job(template: Template, place: Path, *, is_main: bool) -> int:
-    """Run a job as `hosted_runner` does, without its container; caches stay where they are."""
+    """Run a job as `try_ci_templates` does, without its container; caches stay where they are."""
     branch = (
         {template.branch_variable: "main" if is_main else "change"}
         if template.branch_variable
@@ -90,7 +90,11 @@ def test_a_template_is_green_without_a_change_and_red_on_a_slowdown_with_its_cau
     service: str, tmp_path: Path
 ) -> None:
     origin = str(tmp_path / "origin")
-    every = (hosted_runner.github(), hosted_runner.gitlab(origin), hosted_runner.action(origin))
+    every = (
+        try_ci_templates.github(),
+        try_ci_templates.gitlab(origin),
+        try_ci_templates.action(origin),
+    )
     [template] = [one for one in every if one.service == service]
     place = repository(tmp_path, "none", template)
     assert (

@@ -21,7 +21,7 @@ import pytest
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from satlab.campaign import attempt
-from satlab.campaign.request import Flows
+from satlab.campaign.task_request import Flows
 from satlab.check import check_file
 from satlab.check.endpoint import interop_image
 from satlab.common import plain_files

@@ -29,9 +29,8 @@ from satlab.cli import base
 from satlab.common import console, escape, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, Fault
-from satlab.flows import tables
-from satlab.papers import results as paper_results
-from satlab.papers import tables as paper_tables
+from satlab.flows import outcome_text
+from satlab.papers import result_tables as paper_tables
 from satlab.report import html, plotly
 from satlab.report.export import _for_spreadsheets
 from satlab.report.page import (
@@ -259,11 +258,11 @@ def test_t63_nothing_breaks_out_of_tables_of_flows_and_papers(
         "queues": [queue],
         "calibration": [text],
     }
-    for line in tables.lines(outcome):
+    for line in outcome_text.lines(outcome):
         console.say(line)
     cell = SimpleNamespace(id=text, test="")
-    compared = SimpleNamespace(cell=cell, row=lambda _: [text] * len(paper_results.COLUMNS))
-    agreement = SimpleNamespace(row=lambda: [text] * len(paper_results.AGREEMENT_COLUMNS))
+    compared = SimpleNamespace(cell=cell, row=lambda _: {"Cell": text, "Ours": text})
+    agreement = SimpleNamespace(row=lambda: {"Figure": text, "Verdict": text})
     judged = SimpleNamespace(conclusion=SimpleNamespace(text=text), verdict=text, evidence=[text])
     results: Any = SimpleNamespace(
         paper=SimpleNamespace(phases=(), groups={}),

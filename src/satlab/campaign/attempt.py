@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from satlab.campaign import record
-from satlab.campaign import request as requests
-from satlab.campaign.plan import Task
-from satlab.campaign.record import Ended
-from satlab.campaign.request import Request
+from satlab.campaign import task_record
+from satlab.campaign import task_request as requests
+from satlab.campaign.plan_file import Task
+from satlab.campaign.task_record import Ended
+from satlab.campaign.task_request import Request
 from satlab.common import paths, processes
 from satlab.common.errors import ExitStatus
 
@@ -49,7 +49,7 @@ def run(
     argv = command(request)
     for name, content in requests.files(request).items():
         (place / name).write_text(json.dumps(content))
-    host, began, before_s = record.this_host(), time.time(), processes.children_cpu_s()
+    host, began, before_s = task_record.this_host(), time.time(), processes.children_cpu_s()
     status = _run(argv, place, lock, deadline_s, stop)
     if stop.is_set():
         return None
@@ -59,7 +59,9 @@ def run(
         ended_unix_s=time.time(),
         cpu_s=processes.children_cpu_s() - before_s,
         exit_status=ExitStatus.FAILED if status is None else status,
-        reason="" if status == ExitStatus.OK else _reason(status, place / record.LOG, deadline_s),
+        reason=""
+        if status == ExitStatus.OK
+        else _reason(status, place / task_record.LOG, deadline_s),
     )
 
 
@@ -80,7 +82,10 @@ def _run(
     argv: list[str], place: Path, lock: int, deadline_s: float, stop: threading.Event
 ) -> int | None:
     """Return the exit status of a command; None at its deadline."""
-    with (place / record.OUTPUT).open("wb") as output, (place / record.LOG).open("wb") as log:
+    with (
+        (place / task_record.OUTPUT).open("wb") as output,
+        (place / task_record.LOG).open("wb") as log,
+    ):
         child = subprocess.Popen(
             argv, cwd=place, stdin=lock, stdout=output, stderr=log, start_new_session=True
         )

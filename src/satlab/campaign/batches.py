@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from satlab.campaign.plan import Id, Plan, Strict, Task
-from satlab.campaign.request import Flows
+from satlab.campaign.plan_file import Id, Plan, Task
+from satlab.campaign.task_request import Flows, Strict
 from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
 

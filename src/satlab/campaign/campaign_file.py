@@ -9,7 +9,8 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from satlab.campaign import yaml_file
-from satlab.campaign.plan import Id, Strict, Value
+from satlab.campaign.plan_file import Id, Value
+from satlab.campaign.task_request import Strict
 from satlab.papers.paper import Clock
 
 MAX_TASKS = 100_000

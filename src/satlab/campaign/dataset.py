@@ -16,11 +16,11 @@ from typing import Any
 
 import polars as pl
 
-from satlab.campaign import record, samples
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan, Task, Value
-from satlab.campaign.record import TaskRecord
-from satlab.campaign.samples import Sample
+from satlab.campaign import task_record, task_samples
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan, Task, Value
+from satlab.campaign.task_record import TaskRecord
+from satlab.campaign.task_samples import Sample
 from satlab.common.files import write_atomically
 
 NAME, DICTIONARY = "dataset", "data-dictionary.csv"
@@ -124,7 +124,7 @@ def measured(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _changed(found: TaskRecord, place: Path) -> str:
     """Return the files that have changed since the task ended; empty if none has."""
-    now = record.hashes(place / found.counts)
+    now = task_record.hashes(place / found.counts)
     names = sorted(
         name for name in now.keys() | found.files.keys() if now.get(name) != found.files.get(name)
     )
@@ -134,8 +134,8 @@ def _changed(found: TaskRecord, place: Path) -> str:
 def _output(task: Task, found: TaskRecord, folder: CampaignFolder) -> tuple[Any, str]:
     """Return the output of a task's command, and the reason if it cannot be read (else empty)."""
     try:
-        text = (folder.of(task) / found.counts / record.OUTPUT).read_text(encoding="utf-8")
-        return samples.parse(task.rule, text), ""
+        text = (folder.of(task) / found.counts / task_record.OUTPUT).read_text(encoding="utf-8")
+        return task_samples.parse(task.rule, text), ""
     except (OSError, ValueError) as error:
         return None, _unreadable(error)
 
@@ -183,7 +183,7 @@ def _rows(
 
 def _samples(task: Task, factors: Mapping[str, Value], parsed: Any) -> tuple[list[Sample], str]:
     try:
-        return samples.of(task.rule, factors, parsed), ""
+        return task_samples.of(task.rule, factors, parsed), ""
     except (ValueError, KeyError, IndexError, TypeError) as error:
         return [], _unreadable(error)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snakemake runs the tasks that are left, in batches; this process watches the folder and reports
-progress.
+"""Runs a campaign: Snakemake runs the tasks that are left, in batches; this process watches the
+folder and reports progress.
 
 Snakemake ends with this process (docs/decisions/0013-campaigns.md). Workers then finish the tasks
 in progress and begin no others; the next engine waits for these tasks.
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from satlab.campaign import batches, hosts, lab_slots
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Plan, Task
+from satlab.campaign import batches, hosts_file, lab_slots
+from satlab.campaign.campaign_folder import CampaignFolder, locked
+from satlab.campaign.plan_file import Plan, Task
 from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
@@ -60,7 +60,7 @@ class Options:
     @functools.cached_property
     def slots(self) -> int | None:
         """Return the slots of all hosts; None without a file of them. Raises ConfigError."""
-        return hosts.load(self.hosts).slots if self.hosts else None
+        return hosts_file.load(self.hosts).slots if self.hosts else None
 
 
 @dataclass(frozen=True)
@@ -144,50 +144,19 @@ class Engine:
 
         The option `worker` is this satlab with the plan's hash; each job adds its batch's id.
         """
-        environment = [
-            f"PYTHONPATH={paths.PYTHONPATH}",
-            f"{paths.PROGRAMS_VARIABLE}={paths.PROGRAMS}",
-        ]
-        words = [
-            "env",
-            *environment,
-            sys.executable,
-            "-m",
-            "satlab",
-            "campaign",
-            "batch",
-            str(self.folder.path.resolve()),
-        ]
+        words = ["env", f"PYTHONPATH={paths.PYTHONPATH}"]
+        words += [f"{paths.PROGRAMS_VARIABLE}={paths.PROGRAMS}", sys.executable, "-m", "satlab"]
+        words += ["campaign", "batch", str(self.folder.path.resolve())]
         words += ["--plan", digest, "--retries", str(self.options.retries)]
         words += ["--hosts", str(self.options.hosts.resolve())] if self.options.hosts else []
         words += ["--slots"] if self._takes_slots() else []
         if self.options.wait_quiet_s and self._labs() == 1:
             words += ["--wait-quiet", f"{self.options.wait_quiet_s:g}"]
-        return [
-            sys.executable,
-            "-m",
-            "snakemake",
-            "--snakefile",
-            str(WORKFLOW),
-            "--directory",
-            str(self.folder.path),
-            "--config",
-            f"worker={shlex.join(words)}",
-            "--scheduler",
-            "greedy",
-            "--keep-going",
-            "--rerun-incomplete",
-            "--retries",
-            str(LOST),
-            "--rerun-triggers",
-            "mtime",
-            "--quiet",
-            "progress",
-            "rules",
-            "reason",
-            "host",
-            *self._of_executor(),
-        ]
+        argv = [sys.executable, "-m", "snakemake", "--snakefile", str(WORKFLOW)]
+        argv += ["--directory", str(self.folder.path), "--config", f"worker={shlex.join(words)}"]
+        argv += ["--scheduler", "greedy", "--keep-going", "--rerun-incomplete"]
+        argv += ["--retries", str(LOST), "--rerun-triggers", "mtime"]
+        return [*argv, "--quiet", "progress", "rules", "reason", "host", *self._of_executor()]
 
     def _unlock(self, digest: str, log: ProgressLog) -> None:
         """Remove the lock that a killed Snakemake left. No other engine can be running, because
@@ -200,42 +169,23 @@ class Engine:
                 subprocess.run(argv, stdout=output, stderr=output, env=self._variables, check=False)
 
     def _of_executor(self) -> list[str]:
+        at_once = self._at_once()
         if self.options.executor == "slurm":
-            partition = (
-                [f"slurm_partition={self.options.partition}"] if self.options.partition else []
-            )
-            return [
-                "--executor",
-                "slurm",
-                "--jobs",
-                str(self._at_once()),
-                "--latency-wait",
-                str(LATENCY_S),
-                # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for
-                # MinJobAge (300 s).
-                "--slurm-status-command",
-                "squeue",
-                "--slurm-init-seconds-before-status-checks",
-                "5",
-                "--default-resources",
-                "mem_mb=1000",
-                *partition,
-            ]
-        # With ssh, local tasks are only connections and need no cores here.
-        cores = (
-            self._at_once() * max((task.cores for task in self.plan.tasks), default=1)
-            if self.options.hosts
-            else 0
-        )
-        return [
-            "--executor",
-            "local",
-            "--cores",
-            str(max(_cores(), self._at_once(), cores)),
-            "--resources",
-            f"tasks={self._at_once()}",
-            f"labs={self._labs()}",
-        ]
+            words = ["--executor", "slurm", "--jobs", str(at_once)]
+            words += ["--latency-wait", str(LATENCY_S)]
+            # Without an accounting daemon sacct knows nothing; squeue knows ended jobs for
+            # MinJobAge (300 s).
+            words += ["--slurm-status-command", "squeue"]
+            words += ["--slurm-init-seconds-before-status-checks", "5"]
+            words += ["--default-resources", "mem_mb=1000"]
+            partition = self.options.partition
+            return [*words, f"slurm_partition={partition}"] if partition else words
+        cores = max(_cores(), at_once)
+        if self.options.hosts:
+            # With ssh, local tasks are only connections and need no cores here.
+            cores = max(cores, at_once * max((task.cores for task in self.plan.tasks), default=1))
+        words = ["--executor", "local", "--cores", str(cores)]
+        return [*words, "--resources", f"tasks={at_once}", f"labs={self._labs()}"]
 
     def _at_once(self) -> int:
         return self.options.jobs or self.options.slots or _cores()

@@ -6,18 +6,32 @@ The result is kept for campaigns (docs/campaigns.md), with the stamp of the host
 measured on.
 """
 
+import contextlib
 import json
+import os
+import statistics
+import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from satlab.campaign import host_stamp, link_bench
+from satlab.campaign import host_stamp
+from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.files import write_atomically
+from satlab.link.config import LinkRequest
+from satlab.run import calibrate
+from satlab.run.session import QUIET, NetnsHost, new_lab_id
 
 LIMIT_S = 60.0
 """No further number of labs is tried if all tries together would take longer than this, s."""
 MOST_LABS = 32
+WAKES = 2000
+WAKE_PERIOD_S = 0.001
+FIFO_PRIORITY = 50
 
 
 def measure(log: ProgressLog) -> dict[str, Any]:
@@ -32,11 +46,11 @@ def measure(log: ProgressLog) -> dict[str, Any]:
     """
     began, count, tried = time.monotonic(), 1, dict[str, list[list[str]]]()
     digest, facts = host_stamp.stamp()
-    wakes = link_bench.wakes()
+    timers = wakes()
     while count <= MOST_LABS:
         before = time.monotonic()
         with log.step(f"{count} labs at once") as step:
-            tried[str(count)] = link_bench.labs_at_once(count)
+            tried[str(count)] = labs_at_once(count)
             failed = sum(bool(deviations) for deviations in tried[str(count)])
             step.outcome = f"{failed} out of calibration" if failed else "all in calibration"
         now = time.monotonic()
@@ -51,7 +65,7 @@ def measure(log: ProgressLog) -> dict[str, Any]:
         "measured_unix_s": round(time.time(), 1),
         "labs": max(held, default=0),
         "tried": tried,
-        "timer_p99_us": round(wakes.late.p99_us or 0.0, 1),
+        "timer_p99_us": round(timers.late.p99_us or 0.0, 1),
         "took_s": round(time.monotonic() - began, 1),
     }
     file = host_stamp.file()
@@ -75,3 +89,72 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         f" {result['stamp']})"
     )
     return rows
+
+
+def lab_of(profile: Path, folder: Path, terrestrial_delay_ms: float | None = None) -> NetnsHost:
+    """Return a lab over a profile, not up yet; its metrics are in a file of the folder."""
+    name = new_lab_id("bench")
+    request = LinkRequest(
+        profile, metrics=folder / f"{name}.jsonl", terrestrial_one_way_delay_ms=terrestrial_delay_ms
+    )
+    return NetnsHost(name, topology.load(paths.LAB_FILE), request)
+
+
+def labs_at_once(count: int) -> list[list[str]]:
+    """Calibrate several labs of 20 Mbit/s at the same time; return the failed checks of each."""
+    with (
+        tempfile.TemporaryDirectory(prefix="satlab-bench-") as name,
+        contextlib.ExitStack() as stack,
+    ):
+        hosts = [lab_of(paths.PROFILES / "geo", Path(name)) for _ in range(count)]
+        labs = [stack.enter_context(host.opened(QUIET)) for host in hosts]
+        with ThreadPoolExecutor(count) as pool:
+            before = list(pool.map(lambda host, lab: host.calibrate(lab), hosts, labs))
+        stack.close()
+        return [
+            calibrate.deviations([*checks, *host.release_errors(lab, 0.0)])
+            for host, lab, checks in zip(hosts, labs, before, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class ReleaseErrors:
+    """Release error of one direction over a lab's life, us; None if no packet crossed."""
+
+    p50_us: float | None
+    p99_us: float | None
+    max_us: float | None
+
+
+@dataclass(frozen=True)
+class TimerBaseline:
+    """A thread under SCHED_FIFO that wakes every millisecond: how late, us, and the CPU time of one
+    wake, us.
+    """
+
+    late: ReleaseErrors
+    cpu_us_per_wake: float
+
+
+def wakes(
+    count: int = WAKES, core: int | None = None, period_s: float = WAKE_PERIOD_S
+) -> TimerBaseline:
+    """Measure how late this thread wakes up in the real-time class, on any core or bound to one."""
+    late: list[float] = []
+    before, cores = (os.sched_getscheduler(0), os.sched_getparam(0)), os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores if core is None else {core})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
+    try:
+        cpu_s, due = time.thread_time(), time.clock_gettime(time.CLOCK_MONOTONIC)
+        for _ in range(count):
+            due += period_s
+            time.sleep(max(0.0, due - time.clock_gettime(time.CLOCK_MONOTONIC)))
+            late.append((time.clock_gettime(time.CLOCK_MONOTONIC) - due) * 1e6)
+        cpu_s = time.thread_time() - cpu_s
+    finally:
+        os.sched_setscheduler(0, *before)
+        os.sched_setaffinity(0, cores)
+    p99 = statistics.quantiles(late, n=100)[98]
+    return TimerBaseline(
+        ReleaseErrors(statistics.median(late), p99, max(late)), cpu_s / count * 1e6
+    )

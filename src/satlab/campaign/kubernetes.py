@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from satlab.campaign import plan as plans
+from satlab.campaign import plan_file as plans
 from satlab.campaign.attempt import STOP_S
+from satlab.campaign.campaign_folder import CampaignFolder, locked
 from satlab.campaign.engine import LOST
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Plan
+from satlab.campaign.plan_file import Plan
 from satlab.common.errors import ConfigError
 
 INDEX = "JOB_COMPLETION_INDEX"
@@ -107,6 +107,7 @@ def _container(plan: Plan, cluster: Cluster, digest: str) -> dict[str, Any]:
     namespaces.
     """
     has_labs = any(task.lab == "netns" for task in plan.tasks)
+    command = ["satlab", "campaign", "pod", "--plan", digest, "--retries", str(cluster.retries)]
     closed = {
         "privileged": False,
         "allowPrivilegeEscalation": False,
@@ -115,15 +116,7 @@ def _container(plan: Plan, cluster: Cluster, digest: str) -> dict[str, Any]:
     return {
         "name": "task",
         "image": cluster.image,
-        "command": [
-            "satlab",
-            "campaign",
-            "pod",
-            "--plan",
-            digest,
-            "--retries",
-            str(cluster.retries),
-        ],
+        "command": command,
         "securityContext": {"privileged": True} if has_labs else closed,
         "resources": {
             "requests": {"cpu": str(max(task.cores for task in plan.tasks)), "memory": "1Gi"}

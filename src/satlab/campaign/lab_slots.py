@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from satlab.campaign import attempt, host_stamp
-from satlab.campaign.plan import Task
-from satlab.campaign.record import Ended
+from satlab.campaign.plan_file import Task
+from satlab.campaign.task_record import Ended
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.locks import open_lock, try_lock

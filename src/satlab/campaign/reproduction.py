@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`satlab reproduce`: a campaign of a paper's cells, judged and shown as the paper's.
+"""`satlab reproduce`: a campaign of a paper's cells, compared with the published figures.
 
-parse, paper, plan, engine, collect, judge, page: `prepare` has the first three, `run` the others.
+`prepare` reads the paper and plans the campaign. `Reproduction.run` executes the plan, judges the
+paper's conclusions and writes the page.
 """
 
 import json
@@ -15,20 +16,20 @@ from typing import Any
 
 import polars as pl
 
-from satlab.campaign import dataset, planning, samples
-from satlab.campaign import plan as plans
+from satlab.campaign import dataset, planner, task_samples
+from satlab.campaign import plan_file as plans
+from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.dataset import Collected
 from satlab.campaign.engine import Engine, Options
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Flows
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_request import Flows
 from satlab.common import console, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.sudo_caller import chown_to_caller
 from satlab.link.options import LinkOptions
-from satlab.papers import outcome, page, paper, results, tables
-from satlab.papers.outcome import Run
+from satlab.papers import cell_run, paper, paper_report, result_tables, results
+from satlab.papers.cell_run import Run
 from satlab.papers.paper import Cell, Clock, Paper
 from satlab.papers.results import PaperResults
 from satlab.papers.scenario_figures import Records
@@ -124,7 +125,7 @@ class Reproduction:
             collected = dataset.collect(self.engine.plan, folder)
             found = judged(self.engine.plan, folder, collected)
             results.write(found, folder.path / "report")
-            path = page.write(folder.path, found, folder.path / "report" / "index.html")
+            path = paper_report.write(folder.path, found, folder.path / "report" / "index.html")
             chown_to_caller(folder.path)
         for task, fault in collected.changed.items():
             self.log.line(f"warning: {task}: {fault}")
@@ -139,7 +140,7 @@ class Reproduction:
         if as_json:
             console.say(json.dumps(self.results.document()))
         else:
-            tables.show(self.results)
+            result_tables.show(self.results)
 
 
 def prepare(request: Request) -> Reproduction:
@@ -155,9 +156,9 @@ def prepare(request: Request) -> Reproduction:
     cells = [cell for cell in about.cells if cell.id in numbers]
     _check_scenarios(cells)
     drafts = [
-        planning.of_paper(about, cell, tuple(range(1, numbers[cell.id] + 1))) for cell in cells
+        planner.of_paper(about, cell, tuple(range(1, numbers[cell.id] + 1))) for cell in cells
     ]
-    plan = planning.of_drafts(about.name, drafts, about.name, DEADLINE_S)
+    plan = planner.of_drafts(about.name, drafts, about.name, DEADLINE_S)
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = CampaignFolder(request.resume or request.out / f"{about.name}-{stamp}")
     options = Options(
@@ -258,7 +259,7 @@ def judged(plan: Plan, folder: CampaignFolder, collected: Collected) -> PaperRes
     A task whose command failed without an outcome is a failed sample in the dataset only. A task
     whose files changed is not counted.
     """
-    about = samples.paper_of(next(iter(plan.cells.values())))
+    about = task_samples.paper_of(next(iter(plan.cells.values())))
     ids = _cells(plan)
     runs: dict[str, list[Run]] = {name: [] for name in ids.values()}
     for task in plan.tasks:
@@ -275,7 +276,7 @@ def _run(task: Task, folder: CampaignFolder, collected: Collected) -> Run | None
         return None
     if isinstance(task.request, Flows):
         flows = collected.outcomes.get(task.id)
-        return None if flows is None else outcome.of_flows(task.number, flows)
+        return None if flows is None else cell_run.of_flows(task.number, flows)
     failed, off = found.status == "failed", found.status == "out of calibration"
     files = sorted((folder.of(task) / found.counts).glob("*/records.parquet"))
     try:

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satlab.campaign import attempt, batches, planning
+from satlab.campaign import attempt, batches, planner
 from satlab.campaign.batches import Batch
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Check
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_request import Check
+from satlab.campaign.test_worker import campaign
 from satlab.campaign.worker import Worker
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.papers import paper
@@ -37,14 +38,6 @@ def task(number: int, estimate_s: float = 1, cores: int = 1, lab: Any = "netns")
         estimate_s=estimate_s,
         cores=cores,
     )
-
-
-def campaign(folder: Path, count: int) -> tuple[CampaignFolder, Plan, str]:
-    """Write the plan of so many tasks; return folder, plan and hash."""
-    tasks = tuple(task(n) for n in range(1, count + 1))
-    plan = Plan(name="x", deadline_s=30, cells={"geo": {}}, tasks=tasks)
-    where = CampaignFolder(folder)
-    return where, plan, where.begin(plan)
 
 
 def together(where: CampaignFolder, plan: Plan) -> str:
@@ -94,8 +87,8 @@ def test_p257_what_sets_hystart_of_the_host_has_all_labs() -> None:
         ["ideal/1/none/cubic", "ideal/1/hystart/cubic", "ideal/1/none/bbr"], quick=False
     )
     about = paper.load("seed-001", "real")
-    drafts = [planning.of_paper(about, cell, (1,)) for cell in cells]
-    plan = planning.of_drafts("x", drafts, "x", 30)
+    drafts = [planner.of_paper(about, cell, (1,)) for cell in cells]
+    plan = planner.of_drafts("x", drafts, "x", 30)
     found = batches.group(plan.tasks, 4, 30, labs=4)
     assert {batch.tasks[0]: batch.labs for batch in found.values()} == {
         "ideal-1-none-cubic.1": 4,
@@ -107,7 +100,7 @@ def test_p257_what_sets_hystart_of_the_host_has_all_labs() -> None:
 def test_p257_a_batch_does_all_its_tasks_though_one_is_to_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, plan, digest = campaign(tmp_path / "c", 3)
+    where, plan, digest = campaign(tmp_path / "c", count=3)
     name = together(where, plan)
     program = tmp_path / "command.py"
     program.write_text("import os; raise SystemExit(3 if 'geo.2' in os.getcwd() else 0)")
@@ -123,7 +116,7 @@ def test_p257_a_batch_does_all_its_tasks_though_one_is_to_be_repeated(
 
 
 def test_p257_a_lost_host_does_not_keep_the_rest_of_a_batch(tmp_path: Path) -> None:
-    where, plan, digest = campaign(tmp_path / "c", 2)
+    where, plan, digest = campaign(tmp_path / "c", count=2)
     name = together(where, plan)
     asked: list[str] = []
     notes: list[str] = []
@@ -141,7 +134,7 @@ def test_p257_a_lost_host_does_not_keep_the_rest_of_a_batch(tmp_path: Path) -> N
 
 
 def test_p257_a_stop_leaves_the_rest_of_a_batch(tmp_path: Path) -> None:
-    where, plan, digest = campaign(tmp_path / "c", 2)
+    where, plan, digest = campaign(tmp_path / "c", count=2)
     name = together(where, plan)
     asked: list[str] = []
     stop = threading.Event()
@@ -157,7 +150,7 @@ def test_p257_a_stop_leaves_the_rest_of_a_batch(tmp_path: Path) -> None:
 def test_p257_a_batch_whose_engine_was_killed_begins_no_further_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, plan, digest = campaign(tmp_path / "c", 2)
+    where, plan, digest = campaign(tmp_path / "c", count=2)
     name = together(where, plan)
     program = tmp_path / "command.py"
     program.write_text("")
@@ -172,7 +165,7 @@ def test_p257_a_batch_whose_engine_was_killed_begins_no_further_task(
 
 
 def test_t34_a_batch_names_tasks_of_the_plan_alone(tmp_path: Path) -> None:
-    where, plan, digest = campaign(tmp_path / "c", 1)
+    where, plan, digest = campaign(tmp_path / "c", count=1)
     name = together(where, plan)
     file = where.path / batches.FOLDER / batches.ALL
     assert [one.id for one in batches.load(where.path, name, plan)] == ["geo.1"]
@@ -193,7 +186,7 @@ def test_t34_a_batch_names_tasks_of_the_plan_alone(tmp_path: Path) -> None:
 
 
 def test_what_the_engine_starts_is_replaced_with_what_was_done_before(tmp_path: Path) -> None:
-    where, plan, _ = campaign(tmp_path / "c", 3)
+    where, plan, _ = campaign(tmp_path / "c", count=3)
     name = together(where, plan)
     batches.end(where.path, name)
     batches.write(where.path, {})

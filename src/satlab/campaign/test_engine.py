@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from satlab.campaign import engine
+from satlab.campaign.campaign_folder import CampaignFolder, locked
 from satlab.campaign.engine import Engine, Options
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Run
+from satlab.campaign.plan_file import Plan
+from satlab.campaign.test_worker import run_task
 from satlab.cli import app
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
@@ -23,14 +23,7 @@ LOG = ProgressLog(quiet=True)
 
 
 def plan(seed: int = 1) -> Plan:
-    task = Task(
-        id="geo.1",
-        cell="geo",
-        number=1,
-        request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=seed)),
-        estimate_s=25,
-        cores=1,
-    )
+    task = run_task(seed=seed)
     return Plan(name="queues", deadline_s=30, cells={"geo": {}}, tasks=(task,))
 
 

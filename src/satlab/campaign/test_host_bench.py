@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import engine, host_bench, host_stamp, link_bench, record
+from satlab.campaign import engine, host_bench, host_stamp, task_record
 from satlab.campaign.engine import Options
-from satlab.campaign.link_bench import ReleaseErrors, TimerBaseline
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.request import Run
+from satlab.campaign.host_bench import ReleaseErrors, TimerBaseline
+from satlab.campaign.plan_file import Plan
+from satlab.campaign.test_worker import run_task
 from satlab.common.console import ProgressLog
 from satlab.service.root_helper.protocol import RunLink
 
@@ -23,12 +23,12 @@ def bears(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     """Let labs of this host hold up to a number; it is changed by the list's element."""
     most = [4]
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(link_bench, "wakes", lambda: TimerBaseline(ReleaseErrors(50, 70, 90), 3))
+    monkeypatch.setattr(host_bench, "wakes", lambda: TimerBaseline(ReleaseErrors(50, 70, 90), 3))
 
     def labs(count: int) -> list[list[str]]:
         return [["rtt_ms"] if number >= most[0] else [] for number in range(count)]
 
-    monkeypatch.setattr(link_bench, "labs_at_once", labs)
+    monkeypatch.setattr(host_bench, "labs_at_once", labs)
     return most
 
 
@@ -36,7 +36,7 @@ def bears(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
 def test_p265_the_largest_number_of_labs_that_all_hold_is_kept(bears: list[int]) -> None:
     result = host_bench.measure(QUIET)
     assert (result["labs"], list(result["tried"])) == (4, ["1", "2", "4", "8"])
-    assert record.this_host().facts["labs"] == 4
+    assert task_record.this_host().facts["labs"] == 4
     assert json.loads(json.dumps(result)) == host_stamp.known(result["stamp"])
     bears[0] = 0
     assert host_bench.measure(QUIET)["labs"] == 0
@@ -56,14 +56,7 @@ def test_p265_the_search_ends_within_its_time(
 def test_p265_a_campaign_has_as_many_labs_as_the_host_bears(
     bears: list[int], tmp_path: Path
 ) -> None:
-    task = Task(
-        id="geo.1",
-        cell="geo",
-        number=1,
-        request=Run(verb="run", scenario="ping", link=RunLink(seed=1)),
-        estimate_s=1,
-        cores=1,
-    )
+    task = run_task()
     plan = Plan(name="c", deadline_s=30, cells={"geo": {}}, tasks=(task,))
     work = engine.choose(plan, tmp_path / "c", Options())
     default = max(1, (os.cpu_count() or 1) // 2)

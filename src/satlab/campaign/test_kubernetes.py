@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from satlab.campaign import kubernetes
 from satlab.campaign.kubernetes import Cluster
-from satlab.campaign.plan import Plan, Task, digest
-from satlab.campaign.request import Check
+from satlab.campaign.plan_file import Plan, Task, digest
+from satlab.campaign.task_request import Check
 from satlab.campaign.worker import Worker
 from satlab.cli import app
 from satlab.common.errors import ConfigError, ExitStatus

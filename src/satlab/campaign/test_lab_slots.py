@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from satlab.campaign import attempt, lab_slots
-from satlab.campaign.plan import Task
+from satlab.campaign.plan_file import Task
 from satlab.common.processes import wait
 
 GENEROUS_S = 30

@@ -12,12 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import collect
-from satlab.campaign import dataset, engine, planning, record, reproduction, request
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.record import Host
-from satlab.campaign.request import Run
-from satlab.campaign.worker import Worker
+from satlab.campaign import dataset, engine, planner, reproduction, task_request
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.test_worker import record_end, run_task
 from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
@@ -38,18 +36,7 @@ def measured(tmp_path: Path) -> tuple[CampaignFolder, Plan]:
     """
     about = {"paper": "seed-002", "clock": "real"}
     cells: Any = {kind: about | {"cell": f"geo/0/{kind}"} for kind in FCP_MS}
-    tasks = tuple(
-        Task(
-            id=f"{cell}.{n}",
-            cell=cell,
-            number=n,
-            request=Run(verb="run", scenario="web_quic", link=RunLink(seed=n)),
-            estimate_s=30,
-            cores=2,
-        )
-        for n in range(1, RUNS + 1)
-        for cell in cells
-    )
+    tasks = tuple(run_task(n, cell) for n in range(1, RUNS + 1) for cell in cells)
     plan = Plan(name="paper", deadline_s=60, cells=cells, tasks=tasks)
     where = CampaignFolder(tmp_path / "c")
     sha256 = where.begin(plan)
@@ -83,24 +70,7 @@ def _run(where: CampaignFolder, task: Task, sha256: str, value: float | None) ->
         pl.DataFrame([row], schema=collect.SCHEMA, orient="row").write_parquet(
             place / "records.parquet"
         )
-    _ended(where, task, sha256, "{}" if value else "")
-
-
-def _ended(where: CampaignFolder, task: Task, sha256: str, output: str) -> None:
-    """Record an attempt with such an output; without one it failed."""
-    place = where.of(task) / "attempt-1"
-    place.mkdir(parents=True, exist_ok=True)
-    (place / record.OUTPUT).write_text(output)
-    ended = record.Attempt(
-        number=1,
-        host=Host(name="node-a", stamp="s", facts={}),
-        began_unix_s=0,
-        ended_unix_s=5,
-        exit_status=0 if output else 1,
-        reason="" if output else "no page",
-    )
-    (place / record.ATTEMPT).write_text(ended.model_dump_json())
-    assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
+    record_end(where, task, sha256, "{}" if value else "")
 
 
 def test_p259_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
@@ -131,7 +101,7 @@ def test_p259_a_run_whose_files_changed_is_not_counted(
 def test_p259_other_campaigns_have_no_conclusions(tmp_path: Path) -> None:
     file = tmp_path / "c.yml"
     file.write_text("suite: etosat")
-    assert not reproduction.is_of_paper(planning.plan(file))
+    assert not reproduction.is_of_paper(planner.plan(file))
 
 
 def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
@@ -139,7 +109,7 @@ def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
 ) -> None:
     file = tmp_path / "handover.yml"
     file.write_text("paper: seed-003\nclock: real\ncells: test4/*\nrepetitions: 6")
-    plan = planning.plan(file)
+    plan = planner.plan(file)
     where = CampaignFolder(tmp_path / "c")
     sha256 = where.begin(plan)
     for task in plan.tasks:
@@ -152,9 +122,9 @@ def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
         )
         rate = 8.0 if "bbr2" in task.cell else 9.6
         text = json.dumps(
-            outcome(request.files(task.request)["flows.json"], reno=rate) | {"calibration": []}
+            outcome(task_request.files(task.request)["flows.json"], reno=rate) | {"calibration": []}
         )
-        _ended(where, task, sha256, "" if task is plan.tasks[-1] else text)
+        record_end(where, task, sha256, "" if task is plan.tasks[-1] else text)
     verdicts = {name: one.verdict for name, one in judgements(where, plan).items()}
     assert (verdicts["equal-at-one-bdp"], verdicts["survives"]) == ("does not hold", "holds")
     assert CliRunner().invoke(app, ["campaign", "report", str(where.path)]).exit_code == 0
@@ -177,7 +147,7 @@ def test_p259_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path)
     ):
         file.write_text(text)
         with pytest.raises(ConfigError) as caught:
-            planning.plan(file)
+            planner.plan(file)
         assert reason in " ".join(
             [str(caught.value), *map(str, caught.value.faults), caught.value.hint]
         )
@@ -203,7 +173,7 @@ def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="--parallel"):
             prepare("seed-003", parallel=text)
     (tmp_path / "c.yml").write_text("paper: seed-003\nquick: true\nseeds: [7, 9]")
-    CampaignFolder(tmp_path / "c").begin(planning.plan(tmp_path / "c.yml"))
+    CampaignFolder(tmp_path / "c").begin(planner.plan(tmp_path / "c.yml"))
     with pytest.raises(ConfigError, match="seeds of a campaign's file"):
         prepare("seed-003", resume=tmp_path / "c")
     (tmp_path / "campaign.json").write_text("{}")
@@ -253,7 +223,7 @@ def test_a_folder_is_resumed_and_may_grow(tmp_path: Path) -> None:
     sha256 = where.begin(first)
     assert again() == first
     text = json.dumps(outcome(request_of(first, 0)))
-    _ended(where, first.tasks[0], sha256, text)
+    record_end(where, first.tasks[0], sha256, text)
     assert [len(again(runs=3).tasks), len(again(cells=["test4/*"]).tasks)] == [3, 8]
     where.begin(again(runs=3), replace=True)
     assert [task.number for task in where.left(again())] == [2, 3]
@@ -270,7 +240,7 @@ def test_a_folder_is_resumed_and_may_grow(tmp_path: Path) -> None:
 
 
 def request_of(plan: Plan, number: int) -> dict[str, Any]:
-    flows: dict[str, Any] = request.files(plan.tasks[number].request)["flows.json"]
+    flows: dict[str, Any] = task_request.files(plan.tasks[number].request)["flows.json"]
     return flows
 
 
@@ -304,9 +274,12 @@ def test_the_exit_status_is_that_of_the_worst_run(
         found = outcome(request_of(plan, number)) | {"calibration": []}
         is_last = number == len(plan.tasks) - 1
         text = json.dumps(found | (output or {})) if output or not is_last else ""
-        _ended(where, task, sha256, text)
+        record_end(where, task, sha256, text)
     monkeypatch.setattr(engine, "is_installed", lambda: True)
     assert work.run(threading.Event()) == status
     assert work.results is not None and work.results.planned == 2
     page = (where.path / "report" / "index.html").read_text()
     assert "runs done, on the real clock" in page and str(where.path) in page
+    done = CliRunner().invoke(app, ["campaign", "report", str(where.path)])
+    assert done.stdout == f"{where.path}/report/campaign.html\n"
+    assert (where.path / "report" / "index.html").read_text() == page, "the paper's page stays"

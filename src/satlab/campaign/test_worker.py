@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from satlab.campaign import attempt, dataset, record
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.plan import Plan, Task, digest
-from satlab.campaign.request import LocalRun, Run
+from satlab.campaign import attempt, dataset, task_record
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan, Task, digest
+from satlab.campaign.task_request import LocalRun, Run
 from satlab.campaign.worker import Worker
 from satlab.common import paths, processes
 from satlab.common.errors import ConfigError, ExitStatus, HostError
@@ -25,21 +25,41 @@ from satlab.service.root_helper.protocol import RunLink
 OUTCOME = '{"metric": "goodput_bps", "value": 7.0, "status": "ok", "reason": "", "labels": {}}'
 
 
+def run_task(number: int = 1, cell: str = "geo", seed: int | None = None) -> Task:
+    """Return a task of a cell; its seed is its number unless another is given."""
+    asked = Run(
+        verb="run", scenario="bulk_tcp", link=RunLink(seed=number if seed is None else seed)
+    )
+    name = f"{cell}.{number}"
+    return Task(id=name, cell=cell, number=number, request=asked, estimate_s=1, cores=1)
+
+
+def record_end(
+    where: CampaignFolder, task: Task, sha256: str, output: str, host: str = "node-a"
+) -> None:
+    """Record an attempt with such an output on a host; without an output it failed."""
+    place = where.of(task) / "attempt-1"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / task_record.OUTPUT).write_text(output)
+    ended = task_record.Attempt(
+        number=1,
+        host=task_record.Host(
+            name=host, stamp=f"{host}-stamp", facts={"cpu": "fast", "cores": 2, "kernel": "6"}
+        ),
+        began_unix_s=0,
+        ended_unix_s=5,
+        exit_status=0 if output else 1,
+        reason="" if output else "no such <script> page",
+    )
+    (place / task_record.ATTEMPT).write_text(ended.model_dump_json())
+    assert Worker(where, sha256, 0).work(task.id, threading.Event()) == 0
+
+
 def campaign(
     folder: Path, *, deadline_s: float = 30, count: int = 1
 ) -> tuple[CampaignFolder, Plan, str]:
     """Write the plan of a cell with so many tasks, and return folder, plan and hash."""
-    tasks = tuple(
-        Task(
-            id=f"geo.{n}",
-            cell="geo",
-            number=n,
-            request=Run(verb="run", scenario="bulk_tcp", link=RunLink(seed=n)),
-            estimate_s=1,
-            cores=1,
-        )
-        for n in range(1, count + 1)
-    )
+    tasks = tuple(run_task(n) for n in range(1, count + 1))
     plan = Plan(
         name="short",
         deadline_s=deadline_s,
@@ -72,9 +92,9 @@ def test_p205_a_task_is_recorded_with_host_stamp_and_hashes(tmp_path: Path, scri
     assert found.last.cpu_s is not None
     assert found.last.cpu_s >= 0.2
     assert (found.status, found.counts, len(found.attempts)) == ("ok", "attempt-1", 1)
-    assert set(found.files) == {record.ATTEMPT, record.OUTPUT, record.LOG}
-    assert found.last.host == record.this_host()
-    text = (where.of(plan.tasks[0]) / record.TASK).read_text()
+    assert set(found.files) == {task_record.ATTEMPT, task_record.OUTPUT, task_record.LOG}
+    assert found.last.host == task_record.this_host()
+    text = (where.of(plan.tasks[0]) / task_record.TASK).read_text()
     jsonschema.validate(
         json.loads(text), json.loads((paths.SCHEMAS / "campaign-task.schema.json").read_text())
     )
@@ -113,13 +133,13 @@ def test_p206_what_a_host_broke_is_no_sample_and_left_for_another_attempt(
 
 
 def test_p206_flows_that_failed_out_of_calibration_are_repeated(tmp_path: Path) -> None:
-    output = tmp_path / record.OUTPUT
+    output = tmp_path / task_record.OUTPUT
     output.write_text('{"calibration": ["rtt_ms"]}')
-    assert record.is_off("flows", ExitStatus.FAILED, output)
+    assert task_record.is_off("flows", ExitStatus.FAILED, output)
     output.write_text('{"calibration": []}')
-    assert not record.is_off("flows", ExitStatus.FAILED, output)
-    assert not record.is_off("run", ExitStatus.FAILED, output)
-    assert record.is_off("run", ExitStatus.UNCALIBRATED, output)
+    assert not task_record.is_off("flows", ExitStatus.FAILED, output)
+    assert not task_record.is_off("run", ExitStatus.FAILED, output)
+    assert task_record.is_off("run", ExitStatus.UNCALIBRATED, output)
 
 
 def test_p206_a_failed_command_and_a_late_one_are_failed_samples(
@@ -142,7 +162,7 @@ def test_p207_an_attempt_that_ended_counts_though_its_worker_was_killed(
     where, plan, sha256 = campaign(tmp_path / "c")
     script.write_text(f"print('''{OUTCOME}''')")
     assert work(where, sha256) == ExitStatus.OK
-    (where.of(plan.tasks[0]) / record.TASK).unlink()
+    (where.of(plan.tasks[0]) / task_record.TASK).unlink()
     script.write_text("raise SystemExit('a second run')")
     assert work(where, sha256) == ExitStatus.OK
     found = where.read(plan.tasks[0])
@@ -182,7 +202,7 @@ def test_p207_the_command_of_a_killed_worker_ends(tmp_path: Path) -> None:
     )
     code = (
         "import sys, threading; from pathlib import Path; from satlab.campaign import attempt,"
-        " worker;from satlab.campaign.folder import CampaignFolder;argv ="
+        " worker;from satlab.campaign.campaign_folder import CampaignFolder;argv ="
         " attempt.command(type('T', (), {'words': lambda _: ['satlab', 'x']})());attempt.command"
         " = lambda _: [*argv[:4], sys.executable,"
         f" {str(tmp_path / 'command.py')!r}];worker.Worker(CampaignFolder(Path({str(where.path)!r})),"
@@ -244,8 +264,12 @@ def test_t35_words_of_a_command_reach_it_unchanged(
     sha256 = where.begin(Plan(name="x", deadline_s=30, cells={"geo": {}}, tasks=(task,)))
     assert work(where, sha256) == ExitStatus.OK
     place = where.of(task) / "attempt-1"
-    assert json.loads((place / record.OUTPUT).read_text()) == [*hostile]
-    assert {file.name for file in place.iterdir()} == {record.OUTPUT, record.LOG, record.ATTEMPT}
+    assert json.loads((place / task_record.OUTPUT).read_text()) == [*hostile]
+    assert {file.name for file in place.iterdir()} == {
+        task_record.OUTPUT,
+        task_record.LOG,
+        task_record.ATTEMPT,
+    }
 
 
 def test_t36_files_that_changed_after_the_end_are_reported_and_not_used(
@@ -255,7 +279,7 @@ def test_t36_files_that_changed_after_the_end_are_reported_and_not_used(
     script.write_text(f"print('''{OUTCOME}''')")
     work(where, sha256)
     assert dataset.collect(plan, where).frame["value"].to_list()[1:] == [7.0]
-    output = where.of(plan.tasks[0]) / "attempt-1" / record.OUTPUT
+    output = where.of(plan.tasks[0]) / "attempt-1" / task_record.OUTPUT
     output.write_text(output.read_text().replace("7.0", "70.0"))
     collected = dataset.collect(plan, where)
     assert collected.changed == {"geo.1": "changed since the task's end: output.json"}

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from satlab.campaign import attempt, batches, record
-from satlab.campaign import plan as plans
+from satlab.campaign import attempt, batches, task_record
+from satlab.campaign import plan_file as plans
 from satlab.campaign.attempt import STOP_S, Measure
-from satlab.campaign.folder import CampaignFolder, locked
-from satlab.campaign.plan import Plan, Task
-from satlab.campaign.record import Attempt, TaskRecord
+from satlab.campaign.campaign_folder import CampaignFolder, locked
+from satlab.campaign.plan_file import Plan, Task
+from satlab.campaign.task_record import Attempt, TaskRecord
 from satlab.common.errors import ExitStatus, HostError
 from satlab.common.files import write_atomically
 
@@ -50,9 +50,9 @@ class Worker:
     ) -> ExitStatus:
         """Run the tasks of a batch one after the other, and mark the batch as done if all are
         recorded. A host's failure in one task does not stop the others; `note` receives the reason.
-        Status: 0, or 3; 130
-        after `stop`, and when the process that started this one has
-        ended: the next engine plans what is left.
+
+        Status: 0, or 3 after a host's failure; 130 after `stop`, or if the process that started
+        this one has ended: the next engine plans what is left.
 
         Raises:
             ConfigError: the plan is another one, or there is no such batch.
@@ -101,10 +101,10 @@ class Worker:
         if not ended or ended[-1].exit_status == ExitStatus.HOST:
             return False
         off = [
-            record.is_off(
+            task_record.is_off(
                 task.rule,
                 one.exit_status,
-                self.folder.of(task) / f"attempt-{one.number}" / record.OUTPUT,
+                self.folder.of(task) / f"attempt-{one.number}" / task_record.OUTPUT,
             )
             for one in ended
         ]
@@ -113,7 +113,7 @@ class Worker:
     def _sweep(self, task: Task) -> None:
         """Remove attempts that did not end."""
         for folder in self.folder.of(task).glob("attempt-*"):
-            if not (folder / record.ATTEMPT).is_file():
+            if not (folder / task_record.ATTEMPT).is_file():
                 shutil.rmtree(folder)
 
     def _attempt(
@@ -133,7 +133,7 @@ class Worker:
             shutil.rmtree(place)
             return None
         done = Attempt(number=number, **dict(ended))
-        write_atomically(place / record.ATTEMPT, done.model_dump_json(indent=1) + "\n")
+        write_atomically(place / task_record.ATTEMPT, done.model_dump_json(indent=1) + "\n")
         return done
 
     def _record(self, task: Task, ended: list[Attempt]) -> None:
@@ -146,13 +146,14 @@ class Worker:
             seed=task.seed,
             request=task.request,
             plan_sha256=self.plan_sha256,
-            status=record.status_of(
-                task.rule, ended[-1].exit_status, self.folder.of(task) / counts / record.OUTPUT
+            status=task_record.status_of(
+                task.rule, ended[-1].exit_status, self.folder.of(task) / counts / task_record.OUTPUT
             ),
             attempts=tuple(ended),
             counts=counts,
-            files=record.hashes(self.folder.of(task) / counts),
+            files=task_record.hashes(self.folder.of(task) / counts),
         )
         write_atomically(
-            self.folder.of(task) / record.TASK, done.model_dump_json(by_alias=True, indent=1) + "\n"
+            self.folder.of(task) / task_record.TASK,
+            done.model_dump_json(by_alias=True, indent=1) + "\n",
         )

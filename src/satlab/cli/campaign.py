@@ -17,12 +17,18 @@ from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
 
 if TYPE_CHECKING:
-    from satlab.campaign.plan import Plan
+    from satlab.campaign.plan_file import Plan
 
 campaign_app = typer.Typer(
     no_args_is_help=True, help="Plan many runs once, and run them on one host or on many."
 )
 app.add_typer(campaign_app, name="campaign")
+TaskRetries = Annotated[
+    int,
+    typer.Option(
+        help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
+    ),
+]
 File = Annotated[Path, typer.Argument(help="YAML file of the campaign (docs/campaigns.md).")]
 TaskRetries = Annotated[
     int,
@@ -44,12 +50,12 @@ def plan_campaign(
     ] = None,
 ) -> int:
     """Check a campaign's file and plan its tasks as JSON; runs nothing."""
-    from satlab.campaign import planning
+    from satlab.campaign import planner
     from satlab.campaign.engine import duration
     from satlab.common.files import write_atomically
 
     needs.ensure("link")
-    plan = planning.plan(file)
+    plan = planner.plan(file)
     if out is None:
         say(plan.text().removesuffix("\n"))
     else:
@@ -101,10 +107,10 @@ def run_campaign(
     quiet: Quiet = False,
 ) -> int:
     """Run the tasks of a campaign that are left; the same command goes on after any end."""
-    from satlab.campaign import engine, planning
+    from satlab.campaign import engine, planner
 
     needs.ensure("link")
-    plan = planning.plan(file)
+    plan = planner.plan(file)
     work = engine.choose(plan, folder, engine.Options(executor, jobs, retries, partition, hosts))
     if dry_run:
         say(json.dumps(work.document(), indent=1))
@@ -118,7 +124,7 @@ def run_campaign(
 
 def _install(plan: "Plan") -> None:
     """Install what the tasks of a plan need."""
-    from satlab.campaign.request import Flows
+    from satlab.campaign.task_request import Flows
 
     labs = [task.request for task in plan.tasks if task.lab == "netns"]
     files = [one.flows for one in labs if isinstance(one, Flows)]
@@ -150,12 +156,12 @@ def batch_of_campaign(
     wait_quiet: WaitQuiet = 0.0,
 ) -> int:
     """Run a batch of a campaign's tasks; the campaign's engine calls this on a host."""
-    from satlab.campaign import hosts as hosts_files
-    from satlab.campaign import plan as plans
+    from satlab.campaign import hosts_file as hosts_files
+    from satlab.campaign import plan_file as plans
     from satlab.campaign.attempt import Measure
-    from satlab.campaign.folder import CampaignFolder
+    from satlab.campaign.campaign_folder import CampaignFolder
     from satlab.campaign.lab_slots import OnThisHost
-    from satlab.campaign.over_ssh import OverSsh
+    from satlab.campaign.ssh_dispatch import OverSsh
     from satlab.campaign.worker import Worker
 
     where = CampaignFolder(folder)
@@ -173,9 +179,9 @@ def attempt_of_campaign() -> int:
     """Run one attempt for another host's campaign, which calls this over ssh, with the request on
     stdin.
     """
-    from satlab.campaign import remote
+    from satlab.campaign import ssh_attempt
 
-    return remote.serve(sys.stdin.fileno(), sys.stdout.buffer, stop_on_signal())
+    return ssh_attempt.serve(sys.stdin.fileno(), sys.stdout.buffer, stop_on_signal())
 
 
 @command(
@@ -196,11 +202,11 @@ def manifest_of_campaign(
     """Print a campaign as a Kubernetes Job with one pod for each task, for kubectl apply."""
     import yaml
 
-    from satlab.campaign import kubernetes, planning
+    from satlab.campaign import kubernetes, planner
 
     needs.ensure("link")
     cluster = kubernetes.Cluster(image, claim, jobs, namespace, retries)
-    documents = kubernetes.documents(planning.plan(file), cluster)
+    documents = kubernetes.documents(planner.plan(file), cluster)
     say(yaml.safe_dump_all(documents, sort_keys=False, width=200).removesuffix("\n"))
     return ExitStatus.OK
 
@@ -230,9 +236,9 @@ def report_campaign(
     """Collect what is done as one Parquet dataset, test the effect of the host, and write the
     report page.
     """
-    from satlab.campaign import dataset, host_effect, page, reproduction
-    from satlab.campaign import plan as plans
-    from satlab.campaign.folder import CampaignFolder
+    from satlab.campaign import campaign_report, dataset, host_effect, reproduction
+    from satlab.campaign import plan_file as plans
+    from satlab.campaign.campaign_folder import CampaignFolder
     from satlab.papers import results
 
     where, log = CampaignFolder(folder), ProgressLog()
@@ -248,7 +254,9 @@ def report_campaign(
         results.write(found, where.path / "report")
     for one in judgements:
         log.line(f"{one.conclusion.text}: {one.verdict} ({'; '.join(one.evidence)})")
-    path = page.write(plan, where, collected, host_effect.effects(collected.frame), judgements)
+    path = campaign_report.write(
+        plan, where, collected, host_effect.effects(collected.frame), judgements
+    )
     if json_lines:
         print_json_lines(collected.frame.iter_rows(named=True))
     else:

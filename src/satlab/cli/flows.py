@@ -49,7 +49,7 @@ def flows(
 
     Status 1: a flow failed.
     """
-    from satlab.flows import known_rates, real_clock, satvirtual, tables
+    from satlab.flows import known_rates, outcome_text, real_clock, satvirtual
 
     needs.ensure("virtual")
     if clock == "real":
@@ -80,6 +80,6 @@ def flows(
             if any(one["status"] != "ok" for one in outcome["flows"])
             else ExitStatus.OK
         )
-    for line in [json.dumps(outcome)] if json_lines else tables.lines(outcome):
+    for line in [json.dumps(outcome)] if json_lines else outcome_text.lines(outcome):
         say(line)
     return status

@@ -51,25 +51,29 @@ class Group:
 
 
 _COMPILERS = ("gcc", "libc6-dev", "make")
+LAB_PACKAGES = """
+iproute2 iputils-ping iperf3 curl nftables haproxy chromium chromium-driver fonts-dejavu-core web h3
+wireguard-tools wireguard-go
+"""
+TEST_PACKAGES = """
+rust-lint chromium-headless-shell tshark procps python3-apt apt-utils gpg git shellcheck zsh vagrant
+vagrant-libvirt pkg-config libngtcp2-dev libngtcp2-crypto-gnutls-dev
+"""
+SLURM_PACKAGES = (
+    "munge",
+    "libmunge2",
+    "slurm-client",
+    "slurmctld",
+    "slurmd",
+    "slurm-wlm-basic-plugins",
+    "libhwloc15",
+    "liblua5.1-0",
+)
 GROUPS = {
     "link": Group(packages=_COMPILERS, programs=("satlink",)),
     "lab": Group(
         ("link",),
-        (
-            "iproute2",
-            "iputils-ping",
-            "iperf3",
-            "curl",
-            "nftables",
-            "haproxy",
-            "chromium",
-            "chromium-driver",
-            "fonts-dejavu-core",
-            "web",
-            "h3",
-            "wireguard-tools",
-            "wireguard-go",
-        ),
+        tuple(LAB_PACKAGES.split()),
         programs=("satbox",),
         parts=("plots",),
     ),
@@ -84,37 +88,9 @@ GROUPS = {
     "campaign": Group(python=("campaign",)),
     "test": Group(
         ("lab", "quic", "fec", "virtual", "ngtcp2", "picoquic", "vm", "campaign"),
-        (
-            "rust-lint",
-            "chromium-headless-shell",
-            "tshark",
-            "procps",
-            "python3-apt",
-            "apt-utils",
-            "gpg",
-            "git",
-            "shellcheck",
-            "zsh",
-            "vagrant",
-            "vagrant-libvirt",
-            "pkg-config",
-            "libngtcp2-dev",
-            "libngtcp2-crypto-gnutls-dev",
-        ),
+        tuple(TEST_PACKAGES.split()),
         python=("dev",),
-        unpacked=(
-            "influxdb",
-            "openssh-server",
-            "libwrap0",
-            "munge",
-            "libmunge2",
-            "slurm-client",
-            "slurmctld",
-            "slurmd",
-            "slurm-wlm-basic-plugins",
-            "libhwloc15",
-            "liblua5.1-0",
-        ),
+        unpacked=("influxdb", "openssh-server", "libwrap0", *SLURM_PACKAGES),
     ),
     "test-vm": Group(
         ("lab", "vm"),

@@ -202,17 +202,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def is_below(difference: Interval, runs: int, reference: float = 0.0) -> Verdict:
-    """Return the verdict on "the difference is below the reference"; `runs` is the smaller number
-    of runs.
-    """
-    if runs == 0:
-        return "not measured"
-    if runs < MIN_RUNS or difference.low <= reference <= difference.high:
-        return "undecided"
-    return "holds" if difference.high < reference else "does not hold"
-
-
 def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the verdict on a claim with several parts: the worst verdict of the parts."""
     worst_first: tuple[Verdict, ...] = ("does not hold", "not measured", "undecided", "holds")

@@ -6,13 +6,11 @@ from statistics import NormalDist
 import pytest
 
 from satlab.common.statistics import (
-    Interval,
     Samples,
     all_of,
     holm,
     interval,
     interval_of_two,
-    is_below,
     kruskal_wallis,
     mean_ratio,
     median,
@@ -85,21 +83,6 @@ def test_no_samples_have_no_median() -> None:
 def test_two_medians_that_were_cut_off_do_not_differ() -> None:
     assert median_difference([math.inf], [math.inf]) == 0
     assert median_difference([1.0], [math.inf]) == -math.inf
-
-
-@pytest.mark.parametrize(
-    ("limits", "runs", "verdict"),
-    [
-        ((-9.0, -1.0), 5, "holds"),
-        ((1.0, 9.0), 5, "does not hold"),
-        ((-1.0, 9.0), 100, "undecided"),
-        ((-9.0, 0.0), 100, "undecided"),
-        ((-9.0, -1.0), 4, "undecided"),
-        ((-9.0, -1.0), 0, "not measured"),
-    ],
-)
-def test_verdicts(limits: tuple[float, float], runs: int, verdict: str) -> None:
-    assert is_below(Interval(*limits), runs) == verdict
 
 
 def test_the_worst_pair_decides() -> None:

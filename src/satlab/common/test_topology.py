@@ -194,12 +194,6 @@ def test_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
         load(tmp_path / "none.yml")
 
 
-def test_nested_aliases_do_not_multiply(tmp_path: Path) -> None:
-    levels = [f"a{n}: &a{n} {{l: *a{n - 1}, r: *a{n - 1}}}" for n in range(1, 60)]
-    with pytest.raises(ConfigError, match="aliases"):
-        load_text(tmp_path, "\n".join(["a0: &a0 {}", *levels]))
-
-
 def test_routes_lead_towards_every_subnet_and_nowhere_else() -> None:
     topology = load()
     plan = routes(topology)

@@ -32,8 +32,6 @@ from satlab.common.paths import LAB_FILE
 
 FURTHER = re.compile(r"(?:st|client|client-lan)-([2-9]|[1-9][0-9])")
 """Names of the nodes and LANs of further terminals, with their number (`terminals`)."""
-MAX_FILE_BYTES = 65536
-"""Larger files are refused: a topology has a page of text."""
 
 
 def _text(value: object) -> object:
@@ -357,10 +355,20 @@ def load(path: Path = LAB_FILE, *, whole: bool = False, size: Size = Size.SMALL)
     Raises:
         ConfigError: with every fault found; the place of each is `file:line: element`.
     """
-    data, lines = _read(path)
+    lines: dict[Path_, int] = {}
+    try:
+        data = yaml_text.read(path, lines)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error}", hint="check the path and its permissions"
+        ) from error
     topology, found = _check(data)
     faults = [
-        Fault(f"{path}:{_line(lines, one.where)}: {_dotted(one.where)}", one.reason, one.remedy)
+        Fault(
+            f"{path}:{_line(lines, one.where)}: {'.'.join(map(str, one.where)) or 'file'}",
+            one.reason,
+            one.remedy,
+        )
         for one in found
     ]
     if faults or topology is None:
@@ -371,28 +379,9 @@ def load(path: Path = LAB_FILE, *, whole: bool = False, size: Size = Size.SMALL)
     return topology if whole else topology.of_one_terminal()
 
 
-def _read(path: Path) -> tuple[Any, dict[Path_, int]]:
-    """Parse YAML to plain data, with the line of each element."""
-    lines: dict[Path_, int] = {}
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error}", hint="check the path and its permissions"
-        ) from error
-    if len(text) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-    return yaml_text.load(text, path, lines), lines
-
-
 def _line(lines: dict[Path_, int], where: Path_) -> int:
     """Return the line of an element, or of the nearest one around it that the file has."""
     return next((lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in lines), 1)
-
-
-def _dotted(where: Path_) -> str:
-    return ".".join(str(part) for part in where) or "file"
 
 
 # --- checks ---------------------------------------------------------------------------------------

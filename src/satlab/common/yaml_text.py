@@ -58,10 +58,10 @@ class _Open:
     key: str | None = None
 
 
-def read(path: Path) -> Any:
-    """Return the document of a file. Raises YamlError, OSError."""
+def read(path: Path, lines: dict[tuple[Hashable, ...], int] | None = None) -> Any:
+    """Return the document of a file; `lines` as of `load`. Raises YamlError, OSError."""
     with path.open("rb") as file:
-        return load(file.read(MOST_BYTES + 1), path)
+        return load(file.read(MOST_BYTES + 1), path, lines)
 
 
 def load(

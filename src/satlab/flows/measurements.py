@@ -14,12 +14,12 @@ from satlab.check.sandboxed_program import ExitReport, read_json_lines
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
 from satlab.common import install
-from satlab.flows import migration, qlog_files
-from satlab.flows.packets import AtInterface
-from satlab.flows.programs import Place
+from satlab.flows import connection_migration, qlog_files
+from satlab.flows.endpoint_commands import Place
+from satlab.flows.packet_counts import AtInterface
 from satlab.flows.qlog_files import QlogReader
-from satlab.flows.series import Level, Seen, Total
 from satlab.flows.tcp_states import TcpState
+from satlab.flows.time_series import Level, Seen, Total
 
 
 @dataclass
@@ -102,9 +102,9 @@ def _add_migrations(seen: Seen, place: Place, measured: Measured) -> None:
     asked = place.flow.get("migrate_s", [])
     clients = measured.interfaces["server"][place.port].clients
     runs = [(at - measured.zero_unix_s, str(IPv4Address(source))) for at, source in clients]
-    found = migration.arrivals(runs, asked, place.addresses["client"])
+    found = connection_migration.arrivals(runs, asked, place.addresses["client"])
     seen.moved_s = [round(at, 6) for at in found if at is not None]
-    end_s = (seen.ended_s or place.flow["start_s"]) - migration.LATE_S
+    end_s = (seen.ended_s or place.flow["start_s"]) - connection_migration.LATE_S
     missing = [
         at for at, arrived in zip(asked, found, strict=True) if arrived is None and at < end_s
     ]

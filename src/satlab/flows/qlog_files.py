@@ -15,8 +15,8 @@ from pathlib import Path
 from satlab.check.trace import qlog, qlog_transfer
 from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer
-from satlab.flows.nodes import SIDES
-from satlab.flows.programs import Place
+from satlab.flows.endpoint_commands import Place
+from satlab.flows.flow_nodes import SIDES
 
 STACKS = ("ngtcp2", "picoquic")
 """Stacks that send a file and write qlog files."""

@@ -21,9 +21,9 @@ from typing import Any
 
 from collect.calibration import CalibrationCheck
 from satlab.check import sandboxed_program
-from satlab.check.endpoint.pair import NAME, EndpointProgram
 from satlab.check.sandboxed_program import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.trace.packet_capture import Capture
+from satlab.check.endpoint.pair import NAME
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
@@ -31,22 +31,22 @@ from satlab.common.files import write_atomically
 from satlab.common.processes import wait
 from satlab.common.sudo_caller import chown_to_caller
 from satlab.flows import (
+    connection_migration,
+    endpoint_commands,
+    flow_nodes,
     hystart,
     measurements,
-    migration,
-    nodes,
-    packets,
-    programs,
+    packet_counts,
     qlog_files,
     satvirtual,
     tcp_states,
 )
+from satlab.flows.endpoint_commands import Place
+from satlab.flows.flow_nodes import SIDES
 from satlab.flows.known_rates import KnownRates
 from satlab.flows.measurements import FlowRun, Measured
-from satlab.flows.nodes import SIDES
-from satlab.flows.packets import AtInterface
-from satlab.flows.payload import make_payload
-from satlab.flows.programs import Place
+from satlab.flows.packet_counts import AtInterface
+from satlab.flows.payload_file import make_payload
 from satlab.flows.tcp_states import TcpState, TcpStates
 from satlab.flows.timetable import Action, Timetable, judged_starts
 from satlab.flows.tunnel import DEVICE, Tunnel
@@ -99,7 +99,7 @@ def prepare(file: Path, folder: Path) -> dict[str, Any]:
     Raises ConfigError, HostError.
     """
     request = satvirtual.checked(file)
-    programs.check(request)
+    endpoint_commands.check(request)
     link_request(request, file.parent, folder / "link.jsonl")
     return request
 
@@ -127,7 +127,7 @@ def run(
     link = link_request(request, file.parent, folder / "link.jsonl", profile)
     host = FlowHost(
         new_lab_id("flows"),
-        topology.load(paths.LAB_FILE, size=nodes.size(request)),
+        topology.load(paths.LAB_FILE, size=flow_nodes.size(request)),
         link,
         wire=wire,
         rates=rates,
@@ -224,7 +224,7 @@ class FlowRunner:
     def run(self, lab: Lab, halt: threading.Event) -> float:
         """Run the flows; return the Unix time of their time 0, s."""
         self._flows = [_RunningFlow(run) for run in self._prepared(lab)]
-        used = nodes.used(flow.run.place.nodes for flow in self._flows)
+        used = flow_nodes.used(flow.run.place.nodes for flow in self._flows)
         # Every program is stopped before this returns, whatever happens.
         with ThreadPoolExecutor(len(self._flows) * 2) as pool, contextlib.ExitStack() as stack:
             if "fec" in self._request:
@@ -236,7 +236,7 @@ class FlowRunner:
             self._prepare_migrations(lab)
             stack.callback(self._stop_all, pool)
             for flow in self._flows:
-                self._start(lab, flow, programs.first_side(flow.run.place))
+                self._start(lab, flow, endpoint_commands.first_side(flow.run.place))
             self._await_ports(lab, used)
             self._make_ready(lab)
             halt.wait(
@@ -264,13 +264,15 @@ class FlowRunner:
         """Return the measurements, after `run`."""
         places = [flow.run.place for flow in self._flows]
         interfaces: dict[str, dict[int, AtInterface]] = {side: {} for side in SIDES}
-        for side, node in nodes.used(place.nodes for place in places):
+        for side, node in flow_nodes.used(place.nodes for place in places):
             there = [place for place in places if place.nodes[side] == node]
             servers = {place.addresses["server"] for place in there}
             captured = (
                 packet for packet in self._taps[node].packets() if packet.t_ns * 1e-9 >= zero_unix_s
             )
-            interfaces[side] |= packets.count(captured, servers, [place.port for place in there])
+            interfaces[side] |= packet_counts.count(
+                captured, servers, [place.port for place in there]
+            )
         return Measured(
             zero_unix_s,
             interfaces,
@@ -295,13 +297,13 @@ class FlowRunner:
     # --- before ---
 
     def _prepared(self, lab: Lab) -> Iterator[FlowRun]:
-        ends = [nodes.of_flow(lab.topology, flow) for flow in self._request["flows"]]
+        ends = [flow_nodes.of_flow(lab.topology, flow) for flow in self._request["flows"]]
         servers = dict.fromkeys(lab.topology.nodes[of_flow["server"]].address for of_flow in ends)
         keys = pki.create(
             self._private / "pki", [NAME], [*map(ip_address, servers)], datetime.now(UTC)
         )
         duration_s = self._request["duration_s"]
-        file = self._private / "www" / programs.PAYLOAD
+        file = self._private / "www" / endpoint_commands.PAYLOAD
         file.parent.mkdir(mode=0o755)
         fastest_bps = max(lab.plan.forward.rate_bps, lab.plan.return_.rate_bps)
         if "wire" in self._request:
@@ -348,7 +350,7 @@ class FlowRunner:
             servers = [
                 place.addresses["server"] for place in places if place.nodes["client"] == node
             ]
-            migration.prepare(lab, node, dict.fromkeys(servers))
+            connection_migration.prepare(lab, node, dict.fromkeys(servers))
 
     def _uid(self) -> int:
         while (uid := privileges.new_uid()) in self._uids:
@@ -361,8 +363,9 @@ class FlowRunner:
         not start, the flow fails.
         """
         place = flow.run.place
-        first = programs.first_side(place) == side
-        program: EndpointProgram = programs.server(place) if first else programs.client(place)
+        is_first = endpoint_commands.first_side(place) == side
+        make = endpoint_commands.first_program if is_first else endpoint_commands.second_program
+        program = make(place)
         uid = flow.uids[side] = self._uid()
         privileges.chown_tree(place.folder / side, uid)
         privileges.chown_tree(place.keys.folder if side == "server" else place.ca.parent, uid)
@@ -379,7 +382,7 @@ class FlowRunner:
             ),
             capabilities=program.capabilities,
             variables=program.environment,
-            held=not first,
+            held=not is_first,
         )
         try:
             log = self._folder / "logs" / f"{place.index}-{side}.log"
@@ -402,7 +405,8 @@ class FlowRunner:
                 flow
                 for flow in self._flows
                 for place in [flow.run.place]
-                if place.port not in bound[place.nodes[programs.first_side(place)], place.protocol]
+                if place.port
+                not in bound[place.nodes[endpoint_commands.first_side(place)], place.protocol]
             ]
 
         def all_done() -> bool:
@@ -411,7 +415,7 @@ class FlowRunner:
         wait(all_done, START_S)
         for flow in missing():
             place, report = flow.run.place, _report_of(flow)
-            side = programs.first_side(place)
+            side = endpoint_commands.first_side(place)
             reason = (
                 report.reason
                 if report
@@ -425,7 +429,7 @@ class FlowRunner:
         """
         flows = [flow for flow in self._flows if not flow.run.refused]
         for flow in flows:
-            self._start(lab, flow, programs.second_side(flow.run.place))
+            self._start(lab, flow, endpoint_commands.second_side(flow.run.place))
         held = [process for flow in flows for process in flow.processes.values()]
         wait(lambda: not any(process.is_waiting for process in held), START_S)
 
@@ -452,7 +456,7 @@ class FlowRunner:
         if flow.run.refused:
             return
         if action.verb == "start":
-            flow.processes[programs.second_side(flow.run.place)].release()
+            flow.processes[endpoint_commands.second_side(flow.run.place)].release()
             return
         if action.verb == "lead":
             pool.submit(self._lead, lab, flow, action.at_s)
@@ -468,7 +472,7 @@ class FlowRunner:
         """Let the client's program find its second address. If the host refuses, the flow fails."""
         log = self._folder / "logs" / f"{flow.run.place.index}-route.log"
         try:
-            migration.lead(lab, flow.run.place.nodes["client"], flow.uids["client"], log)
+            connection_migration.lead(lab, flow.run.place.nodes["client"], flow.uids["client"], log)
         except HostError as error:
             report = ExitReport(0, str(error), 0.0, 0, "")
             flow.run.gone, flow.run.gone_s = ("client's second address", report), now_s
@@ -511,7 +515,7 @@ class FlowRunner:
 
 def _report_of(flow: _RunningFlow) -> ExitReport | None:
     """Return how the first program ended; None while it runs."""
-    process = flow.processes.get(programs.first_side(flow.run.place))
+    process = flow.processes.get(endpoint_commands.first_side(flow.run.place))
     return process.poll() if process else None
 
 

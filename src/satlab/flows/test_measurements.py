@@ -10,10 +10,10 @@ import pytest
 
 from satlab.check.sandboxed_program import ExitReport
 from satlab.flows import measurements, tcp_states
+from satlab.flows.endpoint_commands import Place
 from satlab.flows.measurements import FlowRun, Measured
-from satlab.flows.packets import AtInterface
-from satlab.flows.programs import Place
-from satlab.flows.series import Seen
+from satlab.flows.packet_counts import AtInterface
+from satlab.flows.time_series import Seen
 from satlab.lab.pki import Pki
 
 ZERO = 1000.0

@@ -10,7 +10,7 @@ import pytest
 
 from satlab.check.trace.qlog import QlogError
 from satlab.flows import qlog_files
-from satlab.flows.programs import Place
+from satlab.flows.endpoint_commands import Place
 from satlab.flows.test_measurements import course, qlog, stream
 
 EVENTS = [stream("transport:packet_sent", 5, 0, 1000)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from collect.calibration import CalibrationCheck
-from satlab.flows import migration
+from satlab.flows import connection_migration
 from satlab.run.calibrate import check
 
 Verb = Literal["start", "lead", "end", "kill"]
@@ -47,7 +47,8 @@ class Timetable:
             actions.append(Action(stop_s + GRACE_S, index, "kill"))
             moments = flow.get("migrate_s", ()) if flow.get("stack") == "ngtcp2" else ()
             actions += [
-                Action(migration.lead_s(flow["start_s"], at_s), index, "lead") for at_s in moments
+                Action(connection_migration.lead_s(flow["start_s"], at_s), index, "lead")
+                for at_s in moments
             ]
         return cls(
             sorted(actions, key=lambda action: (action.at_s, action.verb != "end", action.index))

@@ -15,7 +15,7 @@ from satlab.check.sandboxed_program import ExitReport, NotStartedError, Sandboxe
 from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.common.processes import wait
-from satlab.flows.routing import ip
+from satlab.flows.flow_nodes import ip
 from satlab.lab.lab import Lab
 from satlab.lab.netns import open_tun_to_jobs
 from satlab.lab.sandbox import Limits, Mount, Sandbox
@@ -55,37 +55,13 @@ class Tunnel:
         try:
             for side, node in self.nodes.items():
                 other = self.addresses[_other(side)]
-                ip(
-                    self.lab,
-                    node,
-                    "route",
-                    "add",
-                    "unreachable",
-                    other,
-                    "table",
-                    str(TABLE),
-                    "metric",
-                    "100",
-                )
-                ip(
-                    self.lab,
-                    node,
-                    "rule",
-                    "add",
-                    "not",
-                    "fwmark",
-                    str(MARK),
-                    "to",
-                    other,
-                    "lookup",
-                    str(TABLE),
-                )
+                ip(self.lab, node, f"route add unreachable {other} table {TABLE} metric 100")
+                ip(self.lab, node, f"rule add not fwmark {MARK} to {other} lookup {TABLE}")
                 self.processes[side] = self._started(side)
             self._await("ready")
             for side, node in self.nodes.items():
-                way = ("dev", DEVICE, "src", self.addresses[side])
-                table = ("table", str(TABLE), "metric", "10")
-                ip(self.lab, node, "route", "add", self.addresses[_other(side)], *way, *table)
+                way = f"{self.addresses[_other(side)]} dev {DEVICE} src {self.addresses[side]}"
+                ip(self.lab, node, f"route add {way} table {TABLE} metric 10")
             self._await("connected")
             yield
         finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common.errors import HostError
-from satlab.common.exposition import family
+from satlab.common.prometheus import family
 
 TAIL_BYTES = (1 << 17, 1 << 20, 1 << 24)
 """Sizes of the pieces that are read from the file's end, one after the other, until one holds a

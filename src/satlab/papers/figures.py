@@ -4,7 +4,7 @@ are taken for each phase.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -43,24 +43,19 @@ class FigureOf:
 
 def first_group(outcome: Outcome) -> list[Mapping[str, Any]]:
     """Return the flows of the first flow's group."""
-    requested = outcome["request"]["flows"]
-    group = requested[0]["group"]
-    return [
-        flow
-        for flow, asked in zip(outcome["flows"], requested, strict=True)
-        if asked["group"] == group
-    ]
+    group = outcome["request"]["flows"][0]["group"]
+    return [flow for flow, asked in _asked(outcome) if asked["group"] == group]
 
 
-def other_group(outcome: Outcome) -> list[Mapping[str, Any]]:
+def other_groups(outcome: Outcome) -> list[Mapping[str, Any]]:
     """Return the flows of all other groups."""
-    requested = outcome["request"]["flows"]
-    group = requested[0]["group"]
-    return [
-        flow
-        for flow, asked in zip(outcome["flows"], requested, strict=True)
-        if asked["group"] != group
-    ]
+    group = outcome["request"]["flows"][0]["group"]
+    return [flow for flow, asked in _asked(outcome) if asked["group"] != group]
+
+
+def _asked(outcome: Outcome) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield each flow with its request."""
+    return zip(outcome["flows"], outcome["request"]["flows"], strict=True)
 
 
 def _of_phase(name: str) -> Callable[[Outcome, int], Spread | None]:
@@ -181,7 +176,7 @@ def _alone(outcome: Outcome) -> float:
 
 def _others(outcome: Outcome, phase: int) -> Spread | None:
     """Return the payload rate of all flows of the other groups together."""
-    found = [flow["phases"][phase]["goodput_mbps"] for flow in other_group(outcome)]
+    found = [flow["phases"][phase]["goodput_mbps"] for flow in other_groups(outcome)]
     rates = [rate["mean"] for rate in found if rate is not None]
     return (sum(rates), None) if rates else None
 

@@ -11,11 +11,11 @@ from functools import cached_property
 
 from satlab.common import statistics
 from satlab.common.statistics import Verdict
-from satlab.papers import values
+from satlab.papers import estimates
+from satlab.papers.cell_run import Run
+from satlab.papers.estimates import Estimate, Ours
 from satlab.papers.figures import FIGURES, FigureOf
-from satlab.papers.outcome import Run
 from satlab.papers.paper import Cell, Conclusion, Paper, Rule
-from satlab.papers.values import Estimate, Ours
 
 VERDICT: Mapping[bool | None, Verdict] = {True: "holds", False: "does not hold", None: "undecided"}
 
@@ -61,7 +61,7 @@ class Judge:
         if rule.figure == "failed":
             every = [run for runs in self.runs.values() for run in runs]
             failed = sum(run.failed for run in every)
-            state = values.within(Estimate(failed, None, ()), rule.at_least, rule.at_most)
+            state = estimates.within(Estimate(failed, None, ()), rule.at_least, rule.at_most)
             yield (
                 VERDICT[state] if every else "not measured",
                 f"{failed} of {len(every)} runs failed",
@@ -85,10 +85,12 @@ class Judge:
         if first is None or (other and second is None):
             return "not measured", f"{where}: not measured"
         if second is None:
-            estimate = values.alone(first)
+            estimate = estimates.alone(first)
         else:
             estimate = (
-                values.difference(first, second) if rule.minus else values.ratio(first, second)
+                estimates.difference(first, second)
+                if rule.minus
+                else estimates.ratio(first, second)
             )
         names = [name for name in (rule.of, other) if name]
         measured = min(part.runs for part in (first, second) if part)
@@ -96,7 +98,7 @@ class Judge:
         short = max(*map(self.lacking, names), needed - measured, 0)
         failed = {name: sum(r.has_failed(rule.figure) for r in self.runs[name]) for name in names}
         is_open = short or any(count == len(self.runs[name]) for name, count in failed.items())
-        state = None if is_open else values.within(estimate, rule.at_least, rule.at_most)
+        state = None if is_open else estimates.within(estimate, rule.at_least, rule.at_most)
         notes = [_bounds(rule)] if _bounds(rule) else []
         notes += [
             f"{count} of {len(self.runs[name])} runs of {name} failed"

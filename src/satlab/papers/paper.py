@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.papers import published
 from satlab.papers.figures import FIGURES
-from satlab.papers.published import Published
+from satlab.papers.published import Published, Strict
 
 Clock = Literal["real", "virtual"]
 CLOCKS: dict[str, tuple[Clock, ...]] = {
@@ -43,12 +43,6 @@ Control = Literal["reno", "cubic", "bbr", "bbr2", "bbr3"]
 Value = bool | int | float | str
 
 
-class Strict(BaseModel):
-    """Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class Link(Strict):
     """A link; symmetric without `return_mbps`."""
 
@@ -69,13 +63,6 @@ class Assumption(Strict):
 
     what: str
     assumed: str
-
-
-class Saved(Strict):
-    """What an earlier connection learned of the path."""
-
-    cwnd_bytes: int
-    rtt_ms: float
 
 
 class Flows(Strict):

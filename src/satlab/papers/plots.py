@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from satlab.papers import paper
+from satlab.papers.cell_run import Run
 from satlab.papers.figures import FIGURES, Outcome
 from satlab.papers.flow_request import BIN_MS
-from satlab.papers.outcome import Run
 from satlab.papers.paper import Cell, Paper
 from satlab.papers.results import PaperResults
 from satlab.papers.scenario_figures import STEP_S, Curve, Records, mean_curve, rates_mbps

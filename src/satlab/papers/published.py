@@ -18,10 +18,14 @@ REMEDIES = {
 """What to do about a value of a column that is not a number."""
 
 
-class Published(BaseModel):
-    """A figure of the paper, and its place in the paper. `cell`: an id, or its first parts."""
+class Strict(BaseModel):
+    """Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Published(Strict):
+    """A figure of the paper, and its place in the paper. `cell`: an id, or its first parts."""
 
     cell: str
     algorithm: str

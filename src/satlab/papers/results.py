@@ -12,13 +12,13 @@ from statistics import fmean, median
 
 from satlab.common.files import write_atomically
 from satlab.common.statistics import Verdict
-from satlab.papers import values
+from satlab.papers import estimates
+from satlab.papers.cell_run import Run
+from satlab.papers.estimates import Ours
 from satlab.papers.figures import FIGURES, RELATIVE, TIMED, least_s
 from satlab.papers.judgement import VERDICT, Judge, Judgement
-from satlab.papers.outcome import Run
 from satlab.papers.paper import Agreement, Cell, Grid, Paper
 from satlab.papers.published import Published
-from satlab.papers.values import Ours
 from satlab.report.page import Table
 
 FILE = "results.json"
@@ -44,8 +44,8 @@ class Comparison:
             return None
         return self.ours.mean / self.published.mean - 1
 
-    def row(self, phases: Sequence[str]) -> tuple[str, ...]:
-        """Return the comparison as text, by `COLUMNS`."""
+    def row(self, phases: Sequence[str]) -> dict[str, str]:
+        """Return the comparison as text, by columns."""
         figure = FIGURES[self.metric]
         theirs = mine = interval = source = algorithm = NOTHING
         if self.published:
@@ -58,23 +58,21 @@ class Comparison:
             if (found := self.ours.interval) is not None:
                 ends = f"{found.low:.{figure.digits}f} to {found.high:.{figure.digits}f}"
                 interval = ends.replace("inf", "\N{INFINITY}")
-        off = NOTHING if self.deviation is None else _signed(self.deviation)
-        phase = phases[self.phase] if figure.is_phased and len(phases) > 1 else NOTHING
-        return (
-            self.cell.id,
-            _title(self.metric),
-            phase,
-            algorithm,
-            theirs,
-            source,
-            self.cell.algorithm,
-            mine,
-            off,
-            interval,
-            str(self.ours.runs if self.ours else 0),
-            str(self.failed),
-            str(self.uncalibrated or NOTHING),
-        )
+        return {
+            "Cell": self.cell.id,
+            "Figure": _title(self.metric),
+            "Phase": phases[self.phase] if figure.is_phased and len(phases) > 1 else NOTHING,
+            "Published for": algorithm,
+            "Published": theirs,
+            "In": source,
+            "Ours with": self.cell.algorithm,
+            "Ours": mine,
+            "Deviation": NOTHING if self.deviation is None else _signed(self.deviation),
+            "95 % interval": interval,
+            "n": str(self.ours.runs if self.ours else 0),
+            "Failed": str(self.failed),
+            "Out of calibration": str(self.uncalibrated or NOTHING),
+        }
 
 
 def _title(metric: str) -> str:
@@ -100,23 +98,6 @@ def _with_spread(mean: float, sd: float | None, digits: int) -> str:
     return f"{mean:.{digits}f}" + ("" if sd is None else f" \N{PLUS-MINUS SIGN} {sd:.{digits}f}")
 
 
-COLUMNS = (
-    "Cell",
-    "Figure",
-    "Phase",
-    "Published for",
-    "Published",
-    "In",
-    "Ours with",
-    "Ours",
-    "Deviation",
-    "95 % interval",
-    "n",
-    "Failed",
-    "Out of calibration",
-)
-
-
 @dataclass(frozen=True)
 class AgreementResult:
     """Agreement of a figure with the published values. `median`: median of the `measured` absolute
@@ -131,29 +112,16 @@ class AgreementResult:
     misses: tuple[str, ...]
     verdict: Verdict
 
-    def row(self) -> tuple[str, ...]:
-        """Return the agreement as text, by `AGREEMENT_COLUMNS`."""
-        bound = f"{self.agreement.at_most:.0%}"
-        found = NOTHING if self.median is None else f"{self.median:.1%}"
-        counts = f"{self.measured} of {self.published}"
-        return (
-            _title(self.agreement.figure),
-            counts,
-            found,
-            bound,
-            self.verdict,
-            ", ".join(self.misses) or NOTHING,
-        )
-
-
-AGREEMENT_COLUMNS = (
-    "Figure",
-    "Published figures measured",
-    "Median deviation",
-    "At most",
-    "Verdict",
-    "Beyond it",
-)
+    def row(self) -> dict[str, str]:
+        """Return the agreement as text, by columns."""
+        return {
+            "Figure": _title(self.agreement.figure),
+            "Published figures measured": f"{self.measured} of {self.published}",
+            "Median deviation": NOTHING if self.median is None else f"{self.median:.1%}",
+            "At most": f"{self.agreement.at_most:.0%}",
+            "Verdict": self.verdict,
+            "Beyond it": ", ".join(self.misses) or NOTHING,
+        }
 
 
 @dataclass(frozen=True)
@@ -207,7 +175,7 @@ class PaperResults:
         runs = self.counted(cell.id)
         spreads = [run.spread(metric, phase) for run in runs]
         if (bootstrap := FIGURES[metric].bootstrap) is not None:
-            return values.of_samples([found[0] for found in spreads if found], bootstrap)
+            return estimates.of_samples([found[0] for found in spreads if found], bootstrap)
         censored = 0
         if metric in TIMED:
             censored = sum(spread is None for spread in spreads)
@@ -222,7 +190,7 @@ class PaperResults:
         deviations = [
             spread[1] * scale for spread in spreads if spread is not None and spread[1] is not None
         ]
-        return values.of_runs(means, deviations, censored)
+        return estimates.of_runs(means, deviations, censored)
 
     def _scale(self, cell: Cell, metric: str, phase: int) -> float | None:
         """Return the factor that makes a figure a percentage of the base cell's; None if the base

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.papers import figures, flow_request, page, paper
-from satlab.papers import outcome as outcomes
+from satlab.papers import cell_run as outcomes
+from satlab.papers import figures, flow_request, paper, paper_report
+from satlab.papers.cell_run import Run
 from satlab.papers.judgement import Judgement
-from satlab.papers.outcome import Run
 from satlab.papers.results import PaperResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
@@ -78,6 +78,21 @@ def test_seed_003_is_that_of_the_paper() -> None:
     assert {(row.cell, row.algorithm) for row in published} == cells
     first = next(row for row in published if row.cell == "test4" and row.algorithm == "NewReno")
     assert (first.mean, first.sd, first.table) == (9.65, 0.51, "2")
+
+
+def test_the_readme_of_seed_003_has_the_published_share_of_the_link() -> None:
+    goodput = [row for row in paper.load("seed-003").published if row.metric == "goodput_mbps"]
+    best = max(row.mean for row in goodput)
+    (own,) = [
+        row.mean
+        for row in goodput
+        if (row.cell, row.algorithm, row.phase) == ("test3", "NewReno", 1)
+    ]
+    text = " ".join((paths.PAPERS / "seed-003" / "README.md").read_text().split())
+    assert (
+        f"what the link can ({best} Mbit/s). The paper's {own} Mbit/s is {100 * own / best:.0f} %"
+        in text
+    )
 
 
 @pytest.mark.parametrize(("name", "clock"), FLOWS)
@@ -209,7 +224,7 @@ def test_figures_stand_next_to_the_published_ones(tmp_path: Path) -> None:
     assert verdicts["equal-at-one-bdp"] == "does not hold"
     assert verdicts["survives"] == "holds"
     assert verdicts["codel"] == "not measured"
-    shown = page.write(tmp_path, found, tmp_path / "report" / "index.html").read_text()
+    shown = paper_report.write(tmp_path, found, tmp_path / "report" / "index.html").read_text()
     for words in ("test4/newreno", "working area", "does not hold", "9.65", "size of a datagram"):
         assert words in shown, words
     assert '<th scope="col" class="n">Ours</th><th scope="col" class="n">Deviation</th>' in shown
@@ -490,7 +505,7 @@ def test_a_miss_is_shown_as_a_miss(tmp_path: Path) -> None:
         results = by_number("seed-003", cells, lambda cell, _: factor * goodput[cell], 5)
         found = results.document()["agreements"][0]  # type: ignore[index]
         assert (found["metric"], found["published"]) == ("goodput_mbps", 16)
-        shown = page.write(tmp_path, results, tmp_path / "index.html").read_text()
+        shown = paper_report.write(tmp_path, results, tmp_path / "index.html").read_text()
         assert "Agreement with the published figures" in shown
         assert f">{found['verdict']}</td>" in shown
         return found["verdict"], found["misses"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from satlab.common.errors import ConfigError
-from satlab.papers import page, paper, scenario_figures
-from satlab.papers.outcome import Run
+from satlab.papers import paper, paper_report, scenario_figures
+from satlab.papers.cell_run import Run
 from satlab.papers.results import Comparison, PaperResults
 from satlab.papers.scenario_figures import Records
 
@@ -184,7 +184,7 @@ def test_the_time_to_a_size_is_censored_when_it_was_not_reached() -> None:
 
 
 def test_the_page_has_table_ii_the_goodput_and_the_conclusions(tmp_path: Path) -> None:
-    text = page.write(tmp_path, filled(), tmp_path / "index.html").read_text()
+    text = paper_report.write(tmp_path, filled(), tmp_path / "index.html").read_text()
     for words in (
         "30/30",
         "Table II, GEO: Page Load Time",
@@ -193,5 +193,5 @@ def test_the_page_has_table_ii_the_goodput_and_the_conclusions(tmp_path: Path) -
         "(7669)",
     ):
         assert words in text, words
-    empty = page.write(tmp_path, results_of({H1: []}), tmp_path / "index.html").read_text()
+    empty = paper_report.write(tmp_path, results_of({H1: []}), tmp_path / "index.html").read_text()
     assert "not measured" in empty

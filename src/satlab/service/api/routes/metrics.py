@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from satlab import __version__
-from satlab.common.exposition import MEDIA_TYPE, family
+from satlab.common.prometheus import MEDIA_TYPE, family
 from satlab.openbach.engine import ScenarioStatus
 from satlab.service.api.access import forbidden, user_of
 from satlab.service.api.api_answers import ApiError
