@@ -65,6 +65,19 @@ def satlink() -> Path:
     return paths.SATLINK
 
 
+def built_ngtcp2(folder: Path, *targets: str) -> Path:
+    """Build programs of tests/endpoints/ngtcp2, for ngtcp2 0.12 of Debian 12, into a new folder."""
+    version = subprocess.run(
+        ["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False
+    )
+    if not version.stdout.startswith("0.12."):
+        pytest.skip(f"no library of ngtcp2 0.12 here: {version.stdout.strip() or 'none'}")
+    folder.mkdir()
+    source = paths.ROOT / "tests/endpoints/ngtcp2"
+    subprocess.run(["make", "-s", "-C", source, f"OUT={folder}", *targets], check=True)
+    return folder
+
+
 @pytest.fixture
 def as_planned(tmp_path: Path) -> AsPlanned:
     """Return a function that calls another one with a folder for its runs, and returns what that
