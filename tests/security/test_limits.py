@@ -567,6 +567,7 @@ def test_t22_slow_bodies_keep_nobody_out(
         assert {answer_of(connection)[:12] for connection in busy} <= {b"", b"HTTP/1.1 408"}
 
 
+@pytest.mark.timing
 def test_t22_requests_of_sessions_go_on_and_their_limit_holds(
     server: uvicorn.Server, port: int, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
