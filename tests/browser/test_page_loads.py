@@ -27,7 +27,7 @@ from collect import observations
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
 from satlab.run.page_import import writing
-from tests import job_programs, namespaces
+from tests import job_programs, json_lines, namespaces
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -92,8 +92,7 @@ class Job:
     home: Path
 
     def statistics(self) -> list[dict[str, Any]]:
-        path = self.raw / "stats.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return json_lines.read(self.raw / "stats.jsonl")
 
     def end(self, *, expect: int) -> str:
         _, errors = self.process.communicate(timeout=DEADLINE_S)

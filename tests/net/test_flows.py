@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def run(file: Path) -> real_clock.RealRun:
     return real_clock.run(file, file.with_name("run"), QUIET, threading.Event())
 
 
-def assert_all_ok(outcome: dict[str, Any]) -> None:
+def assert_all_ok(outcome: Mapping[str, Any]) -> None:
     reasons = {flow["id"]: flow["reason"] for flow in outcome["flows"]}
     assert {flow["status"] for flow in outcome["flows"]} == {"ok"}, reasons
 

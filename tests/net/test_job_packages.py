@@ -27,6 +27,8 @@ from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import write_job
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
 from satlab.run import job_layers, scenario_run
+from tests import json_lines
+from tests.net.conftest import executed
 from tests.sandbox_place import lab_in_name
 
 pytestmark = pytest.mark.net
@@ -148,7 +150,7 @@ class Bench:
         result = runner.run(scenario, host, raw, lambda _: None, threading.Event(), 60.0)
         assert result.ok, [result.reason, *(log.read_text() for log in (raw / "logs").iterdir())]
         assert all(job.cpu_s is not None for job in result.jobs), "its use is known"
-        sent = [json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines()]
+        sent = json_lines.read(raw / "stats.jsonl")
         return {record["_metadata"]["job_name"]: record for record in sent}
 
 
@@ -242,9 +244,9 @@ def test_a_run_with_consent_has_the_packages_of_its_jobs(
     del satlink
     monkeypatch.setattr(job_layers, "Apt", lambda: apt)
     request = replace(bench.request(), job_packages=True)
-    outcome = scenario_run.execute(scenario_run.prepare(request), QUIET, threading.Event())
+    outcome = executed(request)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
-    (seen,) = map(json.loads, (outcome.folder / "raw/stats.jsonl").read_text().splitlines())
+    (seen,) = json_lines.read(outcome.folder / "raw/stats.jsonl")
     assert seen["said"] == "stand-in"
 
 
