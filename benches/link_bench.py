@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+from satlab.run.session import QUIET, metrics_of, run_session
+
 from benches import bench_promises
 from benches.bench_promises import Promise, at_least, at_most, released
 from benches.loaded_lab import (
@@ -32,7 +34,6 @@ from satlab.common.console import ProgressLog
 from satlab.lab.lab import Lab
 from satlab.run import calibrate, manifest
 from satlab.run.link_probe import ProbeError
-from satlab.run.session import QUIET, metrics_of, run_session
 
 RATES_MBPS = (20.0, 250.0, 1100.0)
 """Layer-2 rates of the forward link; the last leaves more than 1 Gbit/s of payload at `LOAD`."""

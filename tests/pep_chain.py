@@ -5,7 +5,6 @@ for tests.
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from satlab.common import paths
+from tests import json_lines
 from tests.namespaces import End, add, join, remove, run
 from tests.polling import until
 
@@ -45,9 +45,7 @@ class Satpep:
 
     def lines(self, kind: str = "") -> list[dict[str, Any]]:
         """Return the whole lines so far, of one type or all."""
-        whole = self.out.read_text().rpartition("\n")[0]
-        records = [json.loads(line) for line in whole.splitlines()]
-        return [record for record in records if kind in ("", record["type"])]
+        return json_lines.read(self.out, kind)
 
     def line(self, kind: str, count: int = 1) -> dict[str, Any]:
         """Wait for so many lines of a type, and return the last one."""

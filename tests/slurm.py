@@ -38,6 +38,7 @@ PACKAGES = paths.ROOT / ".satlab" / "packages"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 SLURM = PACKAGES / "slurm-wlm-basic-plugins" / LIBRARIES / "slurm-wlm"
 CONTROLLER, NODES, PARTITION = "controller", ("node-a", "node-b"), "labs"
+NAMESPACES = "unshare --mount --pid --uts --fork --kill-child --mount-proc --".split()
 READY_S = 30.0
 LOST_S = 12
 """A node that is silent for so long is down, and its jobs are queued again."""
@@ -190,19 +191,9 @@ class Cluster:
     def _node(self, name: str) -> None:
         spool = self.folder / name
         spool.mkdir(exist_ok=True)
-        own = [
-            "unshare",
-            "--mount",
-            "--pid",
-            "--uts",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "--",
-        ]
         words = [name, program("slurmd"), str(self.folder / "slurm.conf"), program("slurmstepd")]
         self._start(
-            name, [*own, "sh", "-c", ON_NODE, "sh", *words, str(self.folder / f"{name}.log")]
+            name, [*NAMESPACES, "sh", "-c", ON_NODE, "sh", *words, str(self.folder / f"{name}.log")]
         )
 
     def _start(self, name: str, argv: list[str]) -> None:
@@ -230,13 +221,8 @@ class Cluster:
 
 def in_progress(folder: CampaignFolder, node: str) -> bool:
     """Return whether a node has a job while an attempt has begun that has not ended."""
-    argv = [
-        program("squeue"),
-        "--noheader",
-        "--states=running",
-        f"--nodelist={node}",
-        "--format=%i",
-    ]
+    words = f"--noheader --states=running --nodelist={node} --format=%i".split()
+    argv = [program("squeue"), *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     begun = folder.path.glob("tasks/*/*/attempt-*")
     return bool(done.stdout.strip()) and any(
@@ -315,26 +301,8 @@ def main() -> int:
     folder = given.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if not given.inside:
-        own = [
-            "unshare",
-            "--mount",
-            "--pid",
-            "--uts",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "--",
-        ]
-        argv = [
-            "setpriv",
-            "--pdeathsig",
-            "KILL",
-            *own,
-            sys.executable,
-            __file__,
-            *sys.argv[1:],
-            "--inside",
-        ]
+        ended = "setpriv --pdeathsig KILL".split()
+        argv = [*ended, *NAMESPACES, sys.executable, __file__, *sys.argv[1:], "--inside"]
         return subprocess.run(
             argv, env=os.environ | environment(folder / "slurm"), check=False
         ).returncode

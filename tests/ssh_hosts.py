@@ -6,10 +6,12 @@ Debian's sshd on loopback, each in PID and mount namespaces of its own.
 The package is unpacked, not installed (`unpacked` in ./satlab), so that no service of its starts.
 """
 
+import contextlib
 import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,11 @@ UsePAM no
 StrictModes no
 PidFile none
 """
+
+
+NAMESPACES = (
+    "setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc --".split()
+)
 
 
 def key(file: Path) -> Path:
@@ -63,15 +70,9 @@ class Node:
             paths.PROGRAMS_VARIABLE: str(paths.PROGRAMS),
             "XDG_STATE_HOME": str(self.folder / "state"),
         }
-        words = [
-            "env",
-            *(f"{name}={value}" for name, value in variables.items()),
-            sys.executable,
-            "-m",
-            "satlab",
-        ]
+        words = ["env", *(f"{name}={value}" for name, value in variables.items())]
         public = client.with_suffix(".pub").read_text()
-        self.command = shlex.join([*words, "campaign", "attempt"])
+        self.command = shlex.join([*words, sys.executable, *"-m satlab campaign attempt".split()])
         (self.folder / "authorized_keys").write_text(
             public if not limited else f'restrict,command="{self.command}" {public}'
         )
@@ -90,21 +91,7 @@ class Node:
         libraries = PACKAGES / "libwrap0" / "usr" / "lib" / "x86_64-linux-gnu"
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                [
-                    "setpriv",
-                    "--pdeathsig",
-                    "KILL",
-                    "unshare",
-                    "--mount",
-                    "--pid",
-                    "--fork",
-                    "--kill-child",
-                    "--mount-proc",
-                    "--",
-                    "sh",
-                    "-c",
-                    script,
-                ],
+                [*NAMESPACES, "sh", "-c", script],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -151,14 +138,8 @@ class Nodes:
             self.nodes.append(node)
             node.start(client, limited=limited)
             known.append(f"[127.0.0.1]:{node.port} {(node.folder / 'host_key.pub').read_text()}")
-            hosts.append(
-                {
-                    "name": name,
-                    "address": "127.0.0.1",
-                    "port": node.port,
-                    "satlab": "/usr/bin/satlab",
-                }
-            )
+            host = {"name": name, "address": "127.0.0.1", "port": node.port}
+            hosts.append(host | {"satlab": "/usr/bin/satlab"})
         (self.folder / "known_hosts").write_text("".join(known))
         content = {"known_hosts": "known_hosts", "identity": "client", "hosts": hosts}
         self.file.write_text(yaml.safe_dump(content))
@@ -167,3 +148,14 @@ class Nodes:
         """End all hosts."""
         for node in self.nodes:
             node.kill()
+
+
+@contextlib.contextmanager
+def running(folder: Path, *, limited: bool = True) -> Iterator[Nodes]:
+    """Run two hosts."""
+    found = Nodes(folder)
+    try:
+        found.start("node-a", "node-b", limited=limited)
+        yield found
+    finally:
+        found.kill()

@@ -32,6 +32,7 @@ def test_p207_each_task_is_once_in_the_dataset_after_five_kills(tmp_path: Path) 
     assert {len(where.attempts(task)) for task in plan.tasks} == {1}
 
 
+@pytest.mark.timing
 def test_p211_the_engine_starts_a_task_soon_after_another_ended(tmp_path: Path) -> None:
     assert campaigns.start(tmp_path / "c", COUNT).wait(campaigns.DEADLINE_S) == 0
     records = dataset.collect(

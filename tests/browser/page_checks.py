@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is checked of any page in a browser: script errors, width, contrast (WCAG 2.2), what Tab
-reaches.
+reaches, names.
 """
 
 import time
@@ -135,3 +135,24 @@ def unreached(driver: webdriver.Chrome) -> list[str]:
         " !each.startsWith('BODY'))"
     )
     return found
+
+
+SMALL = """
+const some = 'button, .button, input:not([type=checkbox]):not([type=hidden]), select';
+return [...document.querySelectorAll(some)].filter(e => e.getClientRects().length
+    && e.getBoundingClientRect().height < 32).map(e => e.outerHTML);
+"""
+NAMED = ("button", "link", "textbox", "combobox", "checkbox", "image", "navigation", "region")
+
+
+def nameless(driver: webdriver.Chrome) -> list[str]:
+    """Return controls and images without a name for those who hear a page, controls too low for a
+    finger, and whether a heading or the main part is missing.
+    """
+    tree = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    nodes = [node for node in tree if not node["ignored"]]
+    named = [node for node in nodes if node.get("role", {}).get("value") in NAMED]
+    found = [f"without a name: {node}" for node in named if not node["name"]["value"]]
+    found += [f"low: {each}" for each in driver.execute_script(SMALL)]
+    counts = "return ['h1', 'main'].map(name => document.querySelectorAll(name).length)"
+    return found + ([] if driver.execute_script(counts) == [1, 1] else ["not one h1 and one main"])

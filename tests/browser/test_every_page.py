@@ -155,6 +155,7 @@ def test_p349_every_page_of_the_service(
         for summary in chrome.find_elements(By.TAG_NAME, "summary") if name != "live" else ():
             summary.click()
         faults += has_faults(chrome, name, width)
+        faults += [f"{name} at {width}: {each}" for each in page_checks.nameless(chrome)]
     assert not faults, "\n".join(faults)
 
 

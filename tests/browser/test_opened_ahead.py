@@ -6,7 +6,6 @@ sample.
 import json
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ import pytest
 import collect
 from collect import physical_floors
 from satlab.common import paths
-from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.lab import sandbox
 from satlab.lab.sandbox import Mount
 from satlab.link.options import LinkOptions
 from satlab.run import link_probe, scenario_run
+from tests.net.conftest import executed
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
 NAVIGATION = "            timed_out = navigate(driver, target.url)\n"
@@ -65,9 +64,7 @@ def test_a_connection_opened_ahead_fails_the_load(
         tmp_path / "runs",
         report=False,
     )
-    result = scenario_run.execute(
-        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
-    )
+    result = executed(request)
     assert result.status == ExitStatus.FAILED
     honest, ahead = (rows_of(result.folder, load) for load in range(2))
     assert {row["status"] for row in honest} == {"ok"}, honest

@@ -27,7 +27,7 @@ from collect import observed_page_loads
 from satlab.common.paths import JOBS, SCHEMAS, SHIM
 from satlab.lab import pki, web_target
 from satlab.run.page_import import page_folder
-from tests import job_programs, namespaces
+from tests import job_programs, json_lines, namespaces
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.browser]
@@ -92,8 +92,7 @@ class Job:
     home: Path
 
     def statistics(self) -> list[dict[str, Any]]:
-        path = self.raw / "stats.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return json_lines.read(self.raw / "stats.jsonl")
 
     def end(self, *, expect: int) -> str:
         _, errors = self.process.communicate(timeout=DEADLINE_S)
@@ -166,10 +165,7 @@ def web_server(pair: Pair, protocol: str, *argv: str, **environment: str) -> Ite
 def program(pair: Pair, *argv: str) -> Iterator["subprocess.Popen[str]"]:
     process = pair.start(pair.server, *argv)
     try:
-        listening = ["ip", "netns", "exec", pair.server, "ss", "-ltnH", "sport = :80"]
-        until(
-            lambda: subprocess.run(listening, capture_output=True, check=True).stdout, "a listener"
-        )
+        until(lambda: listed(pair, "-ltnH"), "a listener")
         yield process
     finally:
         process.terminate()
@@ -178,6 +174,20 @@ def program(pair: Pair, *argv: str) -> Iterator["subprocess.Popen[str]"]:
 
 def page_load(pair: Pair, protocol: str, *argv: str, **environment: str) -> Job:
     return pair.job(pair.client, "satlab_page_load", protocol, SERVER, *argv, **environment)
+
+
+def loaded(pair: Pair, protocol: str, name: str = "kepler", *argv: str) -> Job:
+    """Load a page from a server of ours, once unless told otherwise; all loads must be whole."""
+    with web_server(pair, protocol, "-p", name):
+        job = page_load(pair, protocol, "-p", name, *(argv or ("-n", "1")))
+        job.end(expect=0)
+    return job
+
+
+def listed(pair: Pair, *argv: str) -> str:
+    """Return what a program on the server prints of its sockets."""
+    inside = ["ip", "netns", "exec", pair.server, "ss", *argv, "sport = :80"]
+    return subprocess.run(inside, capture_output=True, check=True, text=True).stdout
 
 
 def processes_in(pair: Pair) -> list[int]:
@@ -215,16 +225,8 @@ def test_two_loads_are_whole_and_over_the_protocol(pair: Pair, protocol: str, sp
     assert processes_in(pair) == []
 
 
-@pytest.fixture(scope="module")
-def observed(pair: Pair) -> Job:
-    """Return a job that measured a load and observed another one, with netlog and keys."""
-    with web_server(pair, "h3"):
-        job = page_load(pair, "h3", "-n", "1", "-o", "1", "-l", "1")
-        job.end(expect=0)
-    return job
-
-
-def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(observed: Job) -> None:
+def test_an_observed_load_has_pictures_phases_of_requests_netlog_and_keys(pair: Pair) -> None:
+    observed = loaded(pair, "h3", "kepler", "-n", "1", "-o", "1", "-l", "1")
     (content,) = observed.files("page_observation_json")
     jsonschema.validate(content, json.loads((SCHEMAS / "page-observation.schema.json").read_text()))
     assert (content["status"], len(content["requests"])) == ("ok", 75)
@@ -240,6 +242,11 @@ def test_an_observed_load_has_pictures_and_the_phases_of_its_requests(observed: 
         < content["frames"][-1]["t_ms"] + 1
     )
     assert len(observed.loads()) == 1, "the observed load is none of these"
+    (netlog,) = observed.files("netlog_json")
+    kinds = {number: name for name, number in netlog["constants"]["logEventTypes"].items()}
+    assert "QUIC_SESSION" in {kinds[event["type"]] for event in netlog["events"]}
+    (keys,) = [one["tls_keys_txt"] for one in observed.statistics() if "tls_keys_txt" in one]
+    assert "CLIENT_TRAFFIC_SECRET_0" in (observed.raw / keys).read_text()
 
 
 @pytest.mark.parametrize(
@@ -257,28 +264,10 @@ def test_a_page_of_several_domains_is_whole(
     pair: Pair, name: str, protocol: str, spoken: str
 ) -> None:
     page = web_target.load(name)
-    with web_server(pair, protocol, "-p", name):
-        job = page_load(pair, protocol, "-p", name, "-n", "1")
-        job.end(expect=0)
-    (record,) = job.loads()
+    (record,) = loaded(pair, protocol, name).loads()
     assert (record["status"], record["body_bytes"]) == ("ok", page.total_bytes), record["reason"]
     assert record["protocols"] == {spoken: len(page.objects)}
     assert {urlsplit(one["name"]).hostname for one in record["resources"]} == set(page.hosts)
-
-
-def test_netlog_and_keys_of_an_observed_load_are_stored(observed: Job) -> None:
-    (content,) = observed.files("page_observation_json")
-    assert content["status"] == "ok", content["reason"]
-    (netlog,) = observed.files("netlog_json")
-    kinds = {number: name for name, number in netlog["constants"]["logEventTypes"].items()}
-    assert "QUIC_SESSION" in {kinds[event["type"]] for event in netlog["events"]}
-    (keys,) = [
-        observed.raw / one["tls_keys_txt"] for one in observed.statistics() if "tls_keys_txt" in one
-    ]
-    assert (
-        "QUIC_CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
-        or "CLIENT_TRAFFIC_SECRET_0" in keys.read_text()
-    )
 
 
 def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
@@ -301,13 +290,8 @@ def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
     (keys,) = [load.raw / one["tls_keys_txt"] for one in load.statistics() if "tls_keys_txt" in one]
 
     def frames(*options: str) -> list[str]:
-        argv = [
-            "tshark",
-            "-r",
-            str(packets),
-            *options,
-            *"-Y http3 -T fields -e quic.stream.stream_id".split(),
-        ]
+        shown = "-Y http3 -T fields -e quic.stream.stream_id".split()
+        argv = ["tshark", "-r", str(packets), *options, *shown]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 
     assert len(frames("-o", f"tls.keylog_file:{keys}")) >= len(web_target.load("article").objects)
@@ -315,9 +299,7 @@ def test_p321_keys_of_a_load_open_the_packets_of_the_client(pair: Pair) -> None:
 
 
 def test_each_domain_has_connections_of_its_own(pair: Pair) -> None:
-    with web_server(pair, "h3", "-p", "article"):
-        job = page_load(pair, "h3", "-p", "article", "-n", "0", "-o", "1")
-        job.end(expect=0)
+    job = loaded(pair, "h3", "article", "-n", "0", "-o", "1")
     (content,) = job.files("page_observation_json")
     assert content["status"] == "ok", content["reason"]
     opened: dict[str, set[str]] = {}
@@ -335,26 +317,21 @@ def test_an_imported_page_is_whole_over_http_3_with_its_domains(pair: Pair, tmp_
         "a.png": "image/png",
         "b": "text/html",
     }
-    listed = [
-        {
-            "request": {"method": "GET", "url": f"https://www{number % 3}.example.com/{path}"},
-            "response": {
-                "status": 200,
-                "bodySize": 9_000 + number,
-                "content": {"size": 9_000, "mimeType": mime},
-            },
+    entries = []
+    for number, (path, mime) in enumerate(kinds.items()):
+        url, content = f"https://www{number % 3}.example.com/{path}", {"size": 9_000}
+        answer = {
+            "status": 200,
+            "bodySize": 9_000 + number,
+            "content": content | {"mimeType": mime},
         }
-        for number, (path, mime) in enumerate(kinds.items())
-    ]
-    (tmp_path / "x.har").write_text(json.dumps({"log": {"version": "1.2", "entries": listed}}))
+        entries.append({"request": {"method": "GET", "url": url}, "response": answer})
+    (tmp_path / "x.har").write_text(json.dumps({"log": {"version": "1.2", "entries": entries}}))
     page = page_folder.run(
         tmp_path / "x.har", "imported", PurePosixPath("index.html"), tmp_path
     ).page
     web_target.build(page, pair.folder / "www" / "imported")
-    with web_server(pair, "h3", "-p", "imported"):
-        job = page_load(pair, "h3", "-p", "imported", "-n", "1")
-        job.end(expect=0)
-    (record,) = job.loads()
+    (record,) = loaded(pair, "h3", "imported").loads()
     assert (record["status"], record["body_bytes"]) == ("ok", 5 * 9_000 + 10), record["reason"]
     assert {urlsplit(one["name"]).hostname for one in record["resources"]} == {
         f"{domain}imported.satlab.test" for domain in ("", "www1.example.com.", "www2.example.com.")
@@ -459,20 +436,7 @@ def test_a_killed_browser_is_a_failed_sample_and_the_next_load_starts_anew(pair:
             return [p for p in processes_in(pair) if b"--remote-debugging-port" in command_line(p)]
 
         until(browsers, "a browser")
-        listening = [
-            "ip",
-            "netns",
-            "exec",
-            pair.server,
-            "ss",
-            "-tnH",
-            "state",
-            "established",
-            "sport = :80",
-        ]
-        until(
-            lambda: subprocess.run(listening, capture_output=True, check=True).stdout, "a request"
-        )
+        until(lambda: listed(pair, "-tnH", "state", "established"), "a request")
         for pid in browsers():
             os.kill(pid, signal.SIGKILL)
         job.end(expect=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The run list in a browser: filter, pin, compare, remove, on a phone, and with 200 runs."""
+"""The run list in a browser: filter, pin, compare, remove, and with 200 runs."""
 
 import time
 
@@ -74,16 +74,6 @@ def test_runs_are_filtered_pinned_compared_and_removed(
     chrome.find_element(By.CSS_SELECTOR, "main button.danger").click()
     until(lambda: chrome.current_url.endswith("/ui/runs"), "the list")
     assert f"#{second}" not in text(chrome)
-
-
-@pytest.mark.parametrize("chrome", [{"width": 390}], indirect=True)
-def test_the_list_fits_a_phone(chrome: webdriver.Chrome, site: Site) -> None:
-    log_in(chrome, site)
-    finished(chrome, site, protocol="h3")
-    chrome.get(f"{site.url}/ui/runs")
-    assert chrome.execute_script("return document.documentElement.scrollWidth") <= 390
-    assert "HTTP/3 page" in text(chrome)
-    keep_picture(chrome, "runs-phone")
 
 
 def test_a_list_of_200_runs_is_readable_at_once(chrome: webdriver.Chrome, site: Site) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.lab import pki, web_target
-from tests import job_programs
+from tests import job_programs, json_lines
 from tests.pep_chain import CLIENT, DEADLINE_S, SERVER, Chain, chain
 from tests.polling import until
 
@@ -86,8 +86,7 @@ def stored(place: Path, statistic: str) -> list[Any]:
 
 
 def statistics(place: Path) -> list[dict[str, Any]]:
-    path = place / "raw" / "stats.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return json_lines.read(place / "raw" / "stats.jsonl")
 
 
 @pytest.mark.parametrize("mode", ["default", "h3-capable", "warm"])

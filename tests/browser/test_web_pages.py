@@ -3,8 +3,6 @@
 scripts.
 """
 
-from typing import Any
-
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -139,50 +137,6 @@ def test_it_works_without_scripts(chrome: webdriver.Chrome, site: Site) -> None:
     until(lambda: "Running the scenario" in text(chrome), "progress, by the page's own refresh")
     site.replay.release()
     until(lambda: "Page Load Time" in text(chrome), "end")
-
-
-@pytest.mark.parametrize("chrome", [{"width": 390}], indirect=True)
-def test_pages_fit_a_phone_and_have_names_for_everything(
-    chrome: webdriver.Chrome, site: Site
-) -> None:
-    log_in(chrome, site)
-    url = launch(chrome, site, "page_load", protocol="h1").removeprefix(f"{site.url}/ui")
-    other = launch(chrome, site, "ping", count="3").rpartition("/")[2]
-    until(lambda: "Finished Ok" in text(chrome), "end")
-    compared = f"/compare?run={url.rpartition('/')[2]}&run={other}"
-    for path in (
-        "/",
-        "/runs",
-        "/scenarios/satlab/page_load",
-        url,
-        compared,
-        "/account",
-        "/runs/999",
-    ):
-        chrome.get(f"{site.url}/ui{path}")
-        for summary in chrome.find_elements(By.TAG_NAME, "summary"):
-            summary.click()
-        width = chrome.execute_script("return document.documentElement.scrollWidth")
-        assert width <= 390, f"{path} is {width} wide"
-        unnamed = [node for node in nodes(chrome) if not node["name"]["value"]]
-        assert not unnamed, (path, unnamed)
-        assert len(chrome.find_elements(By.TAG_NAME, "h1")) == 1
-        assert len(chrome.find_elements(By.TAG_NAME, "main")) == 1
-        small = chrome.execute_script(
-            "const some = 'button, .button, input:not([type=checkbox]):not([type=hidden]), select';"
-            "return [...document.querySelectorAll(some)]"
-            ".filter(e => e.getBoundingClientRect().height < 32).map(e => e.outerHTML)"
-        )
-        assert not small, (path, small)
-
-
-def nodes(driver: webdriver.Chrome) -> list[dict[str, Any]]:
-    """Return the accessibility nodes of controls and images."""
-    roles = ("button", "link", "textbox", "combobox", "checkbox", "image", "navigation", "region")
-    tree = driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    return [
-        node for node in tree if not node["ignored"] and node.get("role", {}).get("value") in roles
-    ]
 
 
 @pytest.mark.parametrize("chrome", [{"motion": False}], indirect=True)

@@ -65,6 +65,19 @@ def satlink() -> Path:
     return paths.SATLINK
 
 
+def built_ngtcp2(folder: Path, *targets: str) -> Path:
+    """Build programs of tests/endpoints/ngtcp2, for ngtcp2 0.12 of Debian 12, into a new folder."""
+    version = subprocess.run(
+        ["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False
+    )
+    if not version.stdout.startswith("0.12."):
+        pytest.skip(f"no library of ngtcp2 0.12 here: {version.stdout.strip() or 'none'}")
+    folder.mkdir()
+    source = paths.ROOT / "tests/endpoints/ngtcp2"
+    subprocess.run(["make", "-s", "-C", source, f"OUT={folder}", *targets], check=True)
+    return folder
+
+
 @pytest.fixture
 def as_planned(tmp_path: Path) -> AsPlanned:
     """Return a function that calls another one with a folder for its runs, and returns what that
@@ -89,6 +102,26 @@ def as_planned(tmp_path: Path) -> AsPlanned:
     return as_planned
 
 
+def satlab(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of satlab, whose calibration may fail: `as_planned` says what is excused."""
+    done = subprocess.run(
+        [sys.executable, "-m", "satlab", *words],
+        env=os.environ | {"PYTHONPATH": paths.PYTHONPATH},
+        capture_output=True,
+        text=True,
+        timeout=140,
+        check=False,
+    )
+    assert done.returncode in (ExitStatus.OK, ExitStatus.UNCALIBRATED), done.stderr
+    return done
+
+
+def executed(request: scenario_run.RunRequest) -> RunResult:
+    """Carry a run out, quietly."""
+    prepared = scenario_run.prepare(request)
+    return scenario_run.execute(prepared, ProgressLog(quiet=True), threading.Event())
+
+
 def measured_run(
     as_planned: AsPlanned,
     scenario: str | Path,
@@ -101,10 +134,7 @@ def measured_run(
     file = paths.SCENARIOS / f"{scenario}.json" if isinstance(scenario, str) else scenario
 
     def attempt(runs: Path) -> RunResult:
-        request = scenario_run.RunRequest(file, link, settings, runs=runs, report=report)
-        return scenario_run.execute(
-            scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
-        )
+        return executed(scenario_run.RunRequest(file, link, settings, runs=runs, report=report))
 
     outcome = as_planned(attempt)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason

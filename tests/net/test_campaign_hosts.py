@@ -23,7 +23,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from tests import campaigns
-from tests.ssh_hosts import SSHD, Node, Nodes, key
+from tests.ssh_hosts import SSHD, Node, Nodes, key, running
 
 pytestmark = [
     pytest.mark.net,
@@ -43,12 +43,8 @@ COUNT = 4
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    found = Nodes(tmp_path)
-    try:
-        found.start("node-a", "node-b", limited=False)
+    with running(tmp_path, limited=False) as found:
         yield found
-    finally:
-        found.kill()
 
 
 def machine(node: Node, client: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from tests import campaigns
-from tests.ssh_hosts import SSHD, Nodes
+from tests.ssh_hosts import SSHD, Nodes, running
 
 pytestmark = [
     pytest.mark.net,
@@ -41,12 +41,8 @@ HOSTILE = (
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    found = Nodes(tmp_path)
-    try:
-        found.start("node-a", "node-b")
+    with running(tmp_path) as found:
         yield found
-    finally:
-        found.kill()
 
 
 @pytest.mark.promise("P95")

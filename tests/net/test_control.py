@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The link of a lab changes while packets cross it."""
 
-import json
 import re
 import socket
 import subprocess
@@ -10,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import collect.link_samples
 from satlab.common.processes import wait
 from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.config import LinkSet, Timeline, TimelineStep
+from tests import json_lines
 from tests.net.conftest import rtts_ms
 
 pytestmark = pytest.mark.net
@@ -29,12 +28,7 @@ def control_of(the_lab: Lab) -> Path:
 
 
 def changes(the_lab: Lab) -> list[dict[str, object]]:
-    lines = Path(the_lab.config.metrics).read_text().rpartition("\n")[0].splitlines()  # whole ones
-    return [
-        json.loads(line)
-        for line in lines
-        if collect.link_samples.ADAPTER.validate_json(line).type == "change"
-    ]
+    return json_lines.read(Path(the_lab.config.metrics), "change")
 
 
 @pytest.mark.promise("P7")

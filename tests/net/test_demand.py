@@ -3,7 +3,6 @@
 acknowledgements.
 """
 
-import json
 import shutil
 import statistics
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from satlab.common.processes import wait
 from satlab.common.topology import load
 from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest, OtherLoad
+from tests import json_lines
 from tests.net.conftest import rtts_ms
 
 pytestmark = pytest.mark.net
@@ -69,11 +69,7 @@ def profile(tmp_path: Path, edits: list[tuple[str, str]]) -> Path:
 
 
 def samples(the_lab: Lab) -> list[dict[str, dict[str, int]]]:
-    whole = (
-        Path(the_lab.config.metrics).read_text().rpartition("\n")[0]
-    )  # the last line may be half written
-    lines = map(json.loads, whole.splitlines())
-    return [line for line in lines if line["type"] == "sample"]
+    return json_lines.read(Path(the_lab.config.metrics), "sample")
 
 
 @pytest.mark.parametrize("kind", KINDS)

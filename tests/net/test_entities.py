@@ -15,6 +15,7 @@ import pytest
 from satlab.common.paths import PROFILES
 from satlab.common.processes import wait
 from satlab.run import link_probe
+from tests import json_lines, namespaces
 
 pytestmark = pytest.mark.net
 
@@ -47,45 +48,31 @@ class Platform:
     def inside(self, entity: str, *argv: str) -> list[str]:
         return ["ip", "netns", "exec", self.namespace(entity), *argv]
 
+    def ip(self, entity: str, words: str) -> None:
+        call("ip", "-n", self.namespace(entity), *words.split())
+
     def build(self) -> None:
         for entity in (*ADDRESSES, "server"):
-            call("ip", "netns", "add", self.namespace(entity))
-            call(*self.inside(entity, "ip", "link", "set", "lo", "up"))
-        call(*self.inside("sat", "ip", "link", "add", "emu0", "mtu", "9000", "type", "bridge"))
+            namespaces.add(self.namespace(entity))
+        self.ip("sat", "link add emu0 mtu 9000 type bridge")
         for entity, address in SATELLITE.items():
-            ends = ["netns", self.namespace(entity), "type", "veth", "peer", "name", entity]
-            call("ip", "link", "add", "emu0", "mtu", "9000", *ends, "netns", self.namespace("sat"))
-            call(
-                *self.inside(
-                    "sat", "ip", "link", "set", entity, "mtu", "9000", "master", "emu0", "up"
-                )
-            )
-            call(*self.inside(entity, "ip", "tuntap", "add", "mode", "tun", "name", "sat0"))
-            call(*self.inside(entity, "ip", "addr", "add", f"{address}/24", "dev", "sat0"))
-            call(*self.inside(entity, "ip", "link", "set", "sat0", "mtu", "1500", "up"))
+            peer = f"peer name emu0 mtu 9000 netns {self.namespace(entity)}"
+            self.ip("sat", f"link add {entity} mtu 9000 type veth {peer}")
+            self.ip("sat", f"link set {entity} master emu0 up")
+            self.ip(entity, "tuntap add mode tun name sat0")
+            self.ip(entity, f"addr add {address}/24 dev sat0")
+            self.ip(entity, "link set sat0 mtu 1500 up")
         for entity, address in ADDRESSES.items():
-            call(*self.inside(entity, "ip", "addr", "add", f"{address}/24", "dev", "emu0"))
-            call(*self.inside(entity, "ip", "link", "set", "emu0", "up"))
+            self.ip(entity, f"addr add {address}/24 dev emu0")
+            self.ip(entity, "link set emu0 up")
         for end, address in TERRESTRIAL.items():
-            call(*self.inside("gw", "ip", "tuntap", "add", "mode", "tun", "name", end))
-            call(
-                *self.inside(
-                    "gw",
-                    "ip",
-                    "link",
-                    "set",
-                    end,
-                    "mtu",
-                    "1500",
-                    "netns",
-                    self.namespace(HOST[end]),
-                )
-            )
-            call(*self.inside(HOST[end], "ip", "addr", "add", f"{address}/24", "dev", end))
-            call(*self.inside(HOST[end], "ip", "link", "set", end, "up"))
+            self.ip("gw", f"tuntap add mode tun name {end}")
+            self.ip("gw", f"link set {end} mtu 1500 netns {self.namespace(HOST[end])}")
+            self.ip(HOST[end], f"addr add {address}/24 dev {end}")
+            self.ip(HOST[end], f"link set {end} up")
         call(*self.inside("gw", "sysctl", "-qw", "net.ipv4.ip_forward=1"))
-        call(*self.inside("st", "ip", "route", "add", "default", "dev", "sat0"))
-        call(*self.inside("server", "ip", "route", "add", "default", "via", TERRESTRIAL["near"]))
+        self.ip("st", "route add default dev sat0")
+        self.ip("server", f"route add default via {TERRESTRIAL['near']}")
         self.config.write_text(json.dumps(link(self), indent=1))
 
     def start(self, entity: str) -> None:
@@ -98,16 +85,13 @@ class Platform:
         self.processes[entity] = process
 
     def samples(self, entity: str) -> list[dict[str, Any]]:
-        whole = (self.folder / entity / "link.jsonl").read_text().rpartition("\n")[0]
-        lines = map(json.loads, whole.splitlines())
-        return [line for line in lines if line["type"] == "sample"]
+        return json_lines.read(self.folder / entity / "link.jsonl", "sample")
 
     def remove(self) -> None:
         for process in self.processes.values():
             process.terminate()
             process.wait(timeout=10)
-        for entity in (*ADDRESSES, "server"):
-            subprocess.run(["ip", "netns", "del", self.namespace(entity)], check=False)
+        namespaces.remove(*map(self.namespace, (*ADDRESSES, "server")))
 
 
 def call(*argv: str) -> None:

@@ -11,41 +11,24 @@ from typing import Any
 import pytest
 
 from satlab.common import paths
-from satlab.common.console import ProgressLog
 from satlab.flows import real_clock
-from tests.net.test_flows import flows_file, ours
+from tests.net.test_flows import _needs_programs, assert_all_ok, flows_file, ours, run
+
+__all__ = ["_needs_programs"]
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
-QUIET = ProgressLog(quiet=True)
 SIZE = 600_000
 FLOWS: list[dict[str, Any]] = [
-    {
-        "id": "tcp",
-        "stack": "tcp",
-        "congestion_control": "cubic",
-        "bytes": SIZE,
-        "datagram_bytes": 1372,
-    },
-    {
-        "id": "ngtcp2",
-        "stack": "ngtcp2",
-        "congestion_control": "bbr",
-        "bytes": SIZE,
-        "datagram_bytes": 1372,
-    },
+    {"id": stack, "stack": stack, "congestion_control": control}
+    | {"bytes": SIZE, "datagram_bytes": 1372}
+    for stack, control in (("tcp", "cubic"), ("ngtcp2", "bbr"))
 ]
 
 
 @pytest.fixture(autouse=True)
-def _needs_programs(satlink: Path) -> None:
-    for program in (
-        paths.SATVIRTUAL,
-        paths.SATFEC,
-        Path("/usr/bin/gtlsclient"),
-        Path("/usr/bin/iperf3"),
-    ):
-        if not program.exists():
-            pytest.skip(f"{program} is not installed")
+def _needs_satfec(_needs_programs: None) -> None:
+    if not paths.SATFEC.exists():
+        pytest.skip(f"{paths.SATFEC} is not built")
 
 
 def lines(folder: Path, side: str) -> list[dict[str, Any]]:
@@ -65,15 +48,12 @@ def test_p274_losses_below_a_tunnel_do_not_reach_the_flows(tmp_path: Path) -> No
         "unit": "packet",
     }
     file.write_text(json.dumps(request))
-    done = real_clock.run(file, tmp_path / "run", QUIET, threading.Event())
-    by_id = {flow["id"]: flow for flow in done.outcome["flows"]}
-    assert {flow["status"] for flow in by_id.values()} == {"ok"}, {
-        name: flow["reason"] for name, flow in by_id.items()
-    }
+    done = run(file)
+    assert_all_ok(done.outcome)
     summary = next(line for line in lines(tmp_path / "run", "client") if line["type"] == "summary")
     assert summary["recovered"] > 10
     assert summary["sources_received"] + summary["recovered"] > len(FLOWS) * SIZE / 1400
-    for flow in by_id.values():
+    for flow in done.outcome["flows"]:
         assert 0 <= flow["began_s"] < flow["ended_s"]
         assert flow["sent_packets"] > SIZE / 1400
 
@@ -92,7 +72,7 @@ def test_p274_a_killed_end_fails_the_flows_by_name(
     monkeypatch.setattr(real_clock.FlowRunner, "_follow", follow)
     flows = [flow | {"bytes": 100_000_000} for flow in FLOWS]
     file = flows_file(tmp_path, 15, flows, fec={"code": "none", "hold_ms": 0})
-    done = real_clock.run(file, tmp_path / "run", QUIET, threading.Event())
+    done = run(file)
     reasons = [flow["reason"] for flow in done.outcome["flows"]]
     assert done.status == 1
     assert all(

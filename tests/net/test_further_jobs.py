@@ -3,16 +3,15 @@
 
 import csv
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from satlab.common.console import ProgressLog
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
-from tests.net.conftest import AsPlanned, measured_run
+from tests import json_lines
+from tests.net.conftest import AsPlanned, executed, measured_run
 from tests.net.test_observing_jobs import Function, job
 from tests.net.test_services import Figures, measure
 
@@ -29,10 +28,7 @@ def figures_of(as_planned: AsPlanned, folder: Path, functions: list[Function]) -
 
 
 def records(found: Figures) -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for line in (found.outcome.folder / "raw/stats.jsonl").read_text().splitlines()
-    ]
+    return json_lines.read(found.outcome.folder / "raw/stats.jsonl")
 
 
 def test_a_file_comes_over_ftp_at_the_rate_that_an_interface_is_limited_to(
@@ -126,10 +122,7 @@ def test_selected_packets_of_a_load_are_counted_and_others_dropped(
     request = scenario_run.RunRequest(
         scenario, LinkOptions(profile="leo"), runs=tmp_path / "runs", report=False
     )
-    outcome = scenario_run.execute(
-        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
-    )
-    found = Figures(outcome)
+    found = Figures(executed(request))
     selected: dict[str, int] = {}
     for record in records(found):
         if "selected_packets" in record:

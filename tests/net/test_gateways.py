@@ -15,6 +15,7 @@ from satlab.common.topology import Role
 from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.change_options import LinkChange
+from tests import json_lines
 from tests.net.conftest import Up, rtts_ms
 
 pytestmark = pytest.mark.net
@@ -28,8 +29,8 @@ def spots(up: Up) -> Lab:
 
 def changes(the_lab: Lab) -> list[dict[str, object]]:
     """Return the lines about changes of gateway that satlink has written."""
-    lines = map(json.loads, Path(the_lab.config.metrics).read_text().splitlines())
-    return [line for line in lines if line["type"] == "change" and "gateway" in line["set"]]
+    lines = json_lines.read(Path(the_lab.config.metrics), "change")
+    return [line for line in lines if "gateway" in line["set"]]
 
 
 def packets(the_lab: Lab, way: str) -> list[int]:

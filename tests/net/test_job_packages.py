@@ -10,26 +10,26 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from satlab.lab import job_overlay, job_packages
 from satlab.lab.job_host import LabHost
 from satlab.lab.job_overlay import Layers
 from satlab.lab.job_packages import Apt
-from satlab.lab.sandbox import Place
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
 from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import write_job
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
 from satlab.run import playbook_packages, scenario_run
+from tests import json_lines
+from tests.net.conftest import executed
+from tests.sandbox_place import lab_in_name
 
 pytestmark = pytest.mark.net
 QUIET = ProgressLog(quiet=True)
@@ -127,6 +127,15 @@ class Bench:
     def jobs(self) -> dict[str, descriptor.Descriptor]:
         return descriptor.sort_upstream(self.folder / "jobs")[0]
 
+    def request(self) -> scenario_run.RunRequest:
+        """Return the request of a run of `fping`."""
+        scenario = self.folder / "seen.json"
+        functions = [start(0, "client", "fping", {})]
+        scenario.write_text(json.dumps({"name": "seen", "openbach_functions": functions}))
+        runs, jobs = self.folder / "runs", (self.folder / "jobs",)
+        link = LinkOptions(profile="leo")
+        return scenario_run.RunRequest(scenario, link, runs=runs, report=False, jobs=jobs)
+
     def see(self, made: "dict[str, Layers]") -> dict[str, dict[str, Any]]:
         """Run both jobs without a lab; return what each of them saw."""
         names = sorted(self.jobs)
@@ -136,16 +145,12 @@ class Bench:
         ]
         private, raw = self.folder / "private", self.folder / "raw"
         private.mkdir(mode=0o700)
-        config = SimpleNamespace(control=None)
-        lab: Any = SimpleNamespace(
-            topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: Place()
-        )
-        host = LabHost(lab, private, jobs=[self.folder / "jobs"], layers=made)
+        host = LabHost(lab_in_name(), private, jobs=[self.folder / "jobs"], layers=made)
         scenario = BoundScenario("seen", {}, tuple(functions))
         result = runner.run(scenario, host, raw, lambda _: None, threading.Event(), 60.0)
         assert result.ok, [result.reason, *(log.read_text() for log in (raw / "logs").iterdir())]
         assert all(job.cpu_s is not None for job in result.jobs), "its use is known"
-        sent = [json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines()]
+        sent = json_lines.read(raw / "stats.jsonl")
         return {record["_metadata"]["job_name"]: record for record in sent}
 
 
@@ -221,14 +226,7 @@ def test_t41_without_consent_nothing_is_fetched(
         raise AssertionError("apt-get was called")
 
     monkeypatch.setattr(Apt, "run", refuse)
-    scenario = bench.folder / "seen.json"
-    scenario.write_text(
-        json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]})
-    )
-    jobs = (bench.folder / "jobs",)
-    request = scenario_run.RunRequest(
-        scenario, LinkOptions(profile="leo"), runs=bench.folder / "runs", jobs=jobs
-    )
+    request = bench.request()
     assert scenario_run.prepare(request).with_layers == []
     consented = scenario_run.prepare(replace(request, job_packages=True))
     assert [job.name for job in consented.with_layers] == ["fping"]
@@ -245,21 +243,10 @@ def test_a_run_with_consent_has_the_packages_of_its_jobs(
 ) -> None:
     del satlink
     monkeypatch.setattr(playbook_packages, "Apt", lambda: apt)
-    scenario = bench.folder / "seen.json"
-    scenario.write_text(
-        json.dumps({"name": "seen", "openbach_functions": [start(0, "client", "fping", {})]})
-    )
-    request = scenario_run.RunRequest(
-        scenario,
-        LinkOptions(profile="leo"),
-        runs=bench.folder / "runs",
-        report=False,
-        jobs=(bench.folder / "jobs",),
-        job_packages=True,
-    )
-    outcome = scenario_run.execute(scenario_run.prepare(request), QUIET, threading.Event())
+    request = replace(bench.request(), job_packages=True)
+    outcome = executed(request)
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
-    (seen,) = map(json.loads, (outcome.folder / "raw/stats.jsonl").read_text().splitlines())
+    (seen,) = json_lines.read(outcome.folder / "raw/stats.jsonl")
     assert seen["said"] == "stand-in"
 
 

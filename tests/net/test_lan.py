@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The client's LAN loses packets, carried by a satlink of its own."""
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from satlab.common.topology import load
 from satlab.lab import lab
 from satlab.lab.lab import Lab
 from satlab.link.config import LinkRequest
+from tests import json_lines
 
 pytestmark = pytest.mark.net
 
@@ -34,13 +34,13 @@ def test_the_lan_loses_what_was_asked_for_and_the_rest_nothing(lab_id: str, satl
     assert Lab.up(lab_id, load(), request, satlink=satlink).found
     with pytest.raises(ConfigError, match="another configuration"):
         Lab.up(lab_id, load(), LinkRequest(profile=paths.PROFILES / "leo"), satlink=satlink)
+    metrics = Path(the_lab.config.metrics)
     came = replies(the_lab, PROXY, 600)
     assert abs(came - 486) < 4 * 9.6
     assert 0 < replies(the_lab, SERVER, 20) <= 20
 
     def lost() -> int:
-        lines = (Path(the_lab.config.metrics).with_name("lan.jsonl")).read_text().splitlines()
-        samples = [json.loads(line) for line in lines if '"sample"' in line]
+        samples = json_lines.read(metrics.with_name("lan.jsonl"), "sample")
         return sum(
             s[d]["lost_packets"] for s in samples for d in ("terrestrial_down", "terrestrial_up")
         )
@@ -48,7 +48,6 @@ def test_the_lan_loses_what_was_asked_for_and_the_rest_nothing(lab_id: str, satl
     assert wait(lambda: lost() >= 600 - came, 30)
     assert the_lab.lan is not None
     assert the_lab.lan.near.netns.endswith(".client")  # down is towards it
-    text = Path(the_lab.config.metrics).read_text()
-    path = [json.loads(line) for line in text.splitlines() if '"sample"' in line]
+    path = json_lines.read(metrics, "sample")
     assert not any(sample[d]["lost_packets"] for sample in path for d in ("forward", "return"))
     lab.down(lab_id)

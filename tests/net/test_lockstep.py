@@ -23,10 +23,10 @@ from satlab.check.endpoint import lockstep
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
+from tests.net.conftest import built_ngtcp2
 
 pytestmark = pytest.mark.net
 
-NGTCP2 = paths.ROOT / "tests/endpoints/ngtcp2"
 AIOQUIC = f"{sys.executable} {paths.ROOT / 'tests/endpoints/aioquic/lockstep.py'}"
 SUITE = """
 schema: satlab/suite/1
@@ -59,13 +59,13 @@ def outcome(found: CheckResult, case: str) -> str:
     return json.dumps(document)
 
 
-@pytest.mark.promise("P74")
-def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(
-    tmp_path: Path,
-) -> None:
-    cases = ("down", "up", "again", "lossy")
-    found, again = (check(tmp_path, AIOQUIC, AIOQUIC, *cases, out=out) for out in ("a", "b"))
-    for case in cases:
+CASES = ("down", "up", "again", "lossy")
+
+
+def repeated(tmp_path: Path, program: str) -> CheckResult:
+    """Check a program twice against itself: all cases pass, and a repeat is identical."""
+    found, again = (check(tmp_path, program, program, *CASES, out=out) for out in ("a", "b"))
+    for case in CASES:
         [one] = found.samples[case]
         assert (one.status, one.reason) == ("ok", ""), case
         half, whole = one.times_s
@@ -74,76 +74,50 @@ def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(
             whole, abs=1e-6
         )
         assert outcome(found, case) == outcome(again, case), case
-    assert found.input.stack == "aioquic" and (found.samples["lossy"][0].lost_packets or 0) > 0
-    # The second connection sends its request as 0-RTT data: a round trip less.
+    return found
+
+
+def assert_early_data_and_losses(found: CheckResult) -> None:
+    """The second connection sends its request as 0-RTT data: a round trip less."""
     [first], [second] = found.samples["down"], found.samples["again"]
     assert second.time_to_first_byte_ms is not None and first.time_to_first_byte_ms is not None
     assert 600 < first.time_to_first_byte_ms - second.time_to_first_byte_ms < 700
+    assert (found.samples["lossy"][0].lost_packets or 0) > 0 == (first.lost_packets or 0)
+
+
+@pytest.mark.promise("P74")
+def test_aioquic_passes_the_same_cases_with_causes_and_repeats_are_identical(
+    tmp_path: Path,
+) -> None:
+    found = repeated(tmp_path, AIOQUIC)
+    assert found.input.stack == "aioquic"
+    assert_early_data_and_losses(found)
 
 
 def test_ngtcp2_passes_and_repeats_are_identical(tmp_path: Path) -> None:
-    """The adapter is of ngtcp2 0.12, the version of Debian 12."""
-    version = subprocess.run(
-        ["pkg-config", "--modversion", "libngtcp2"], capture_output=True, text=True, check=False
-    )
-    if not version.stdout.startswith("0.12."):
-        pytest.skip(f"no library of ngtcp2 0.12 here: {version.stdout.strip() or 'none'}")
-    place = tmp_path / "build"
-    place.mkdir()
-    subprocess.run(
-        ["make", "-C", str(NGTCP2), f"OUT={place}"], check=True, stdout=subprocess.DEVNULL
-    )
-    program = str(place / "ngtcp2-lockstep")
-    cases = ("down", "up", "again", "lossy")
-    found, again = (check(tmp_path, program, program, *cases, out=out) for out in ("a", "b"))
-    for case in cases:
-        [one] = found.samples[case]
-        assert (one.status, one.reason) == ("ok", ""), case
-        assert (
-            one.times_s[1] is not None
-            and one.floors_s[1] < one.times_s[1] < 60
-            and one.spent_s is not None
-        )
-        assert outcome(found, case) == outcome(again, case), case
+    repeated(tmp_path, str(built_ngtcp2(tmp_path / "build") / "ngtcp2-lockstep"))
 
 
-def test_quiche_takes_the_virtual_time_and_repeats_are_identical(tmp_path: Path) -> None:
-    """quiche reads the clock itself: the adapter replaces it.
-
-    The second connection sends 0-RTT data.
-    """
+@pytest.fixture
+def quiche() -> str:
     program = paths.PROGRAMS / "examples" / "quiche-lockstep"
     if not program.is_file():
         pytest.skip(
             f"{program} is missing: an example of the crate satperf with its feature quiche"
         )
-    cases = ("down", "up", "again", "lossy")
-    found, again = (
-        check(tmp_path, str(program), str(program), *cases, out=out) for out in ("a", "b")
-    )
-    for case in cases:
-        [one] = found.samples[case]
-        assert (one.status, one.reason) == ("ok", ""), case
-        assert (
-            one.times_s[1] is not None
-            and one.floors_s[1] < one.times_s[1] < 60
-            and one.spent_s is not None
-        )
-        assert outcome(found, case) == outcome(again, case), case
-    [first], [second] = found.samples["down"], found.samples["again"]
-    assert second.time_to_first_byte_ms is not None and first.time_to_first_byte_ms is not None
-    assert 600 < first.time_to_first_byte_ms - second.time_to_first_byte_ms < 700
-    assert (found.samples["lossy"][0].lost_packets or 0) > 0 == first.lost_packets
+    return str(program)
 
 
-def test_quiche_and_aioquic_transfer_to_each_other(tmp_path: Path) -> None:
+def test_quiche_takes_the_virtual_time_and_repeats_are_identical(
+    tmp_path: Path, quiche: str
+) -> None:
+    """quiche reads the clock itself: the adapter replaces it."""
+    assert_early_data_and_losses(repeated(tmp_path, quiche))
+
+
+def test_quiche_and_aioquic_transfer_to_each_other(tmp_path: Path, quiche: str) -> None:
     """quiche takes the interface's certificates, of aioquic as a server and as a client."""
-    program = paths.PROGRAMS / "examples" / "quiche-lockstep"
-    if not program.is_file():
-        pytest.skip(
-            f"{program} is missing: an example of the crate satperf with its feature quiche"
-        )
-    for out, pair in (("a", (str(program), AIOQUIC)), ("b", (AIOQUIC, str(program)))):
+    for out, pair in (("a", (quiche, AIOQUIC)), ("b", (AIOQUIC, quiche))):
         [one] = check(tmp_path, *pair, "down", out=out).samples["down"]
         assert (one.status, one.reason) == ("ok", ""), pair
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from satlab.link.options import LinkOptions
+from tests import json_lines
 from tests.net.conftest import AsPlanned, measured_run
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
@@ -48,10 +49,10 @@ def test_the_link_is_changed_captured_and_the_host_watched(
     scenario.write_text(json.dumps({"name": "watched", "openbach_functions": functions}))
     outcome = measured_run(as_planned, scenario, LinkOptions(profile="leo"))
     raw = outcome.folder / "raw"
-    jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
+    jobs = json_lines.read(raw / "jobs.jsonl")
     said = {each["job"]: (raw / each["log"]).read_text() for each in jobs}
     assert {each["status"] for each in jobs} == {"Not Running", "Stopped"}, said
-    sent = [json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines()]
+    sent = json_lines.read(raw / "stats.jsonl")
 
     times = {
         number: [
@@ -87,11 +88,11 @@ def test_a_fade_is_followed_by_the_modcod(as_planned: AsPlanned) -> None:
     settings: Any = {"attenuation_db": "6", "duration": "12", "clear_s": "6", "fade_s": "4"}
     outcome = measured_run(as_planned, "fade", LinkOptions(profile="geo-acm"), **settings)
     raw = outcome.folder / "raw"
-    jobs = [json.loads(line) for line in (raw / "jobs.jsonl").read_text().splitlines()]
+    jobs = json_lines.read(raw / "jobs.jsonl")
     assert {each["status"] for each in jobs} <= {"Not Running", "Stopped"}, jobs
-    records = [json.loads(line) for line in (raw / "stats.jsonl").read_text().splitlines()]
+    records = json_lines.read(raw / "stats.jsonl")
     assert [r["attenuation_db"] for r in records if "attenuation_db" in r] == [6, 0]
-    lines = [json.loads(line) for line in (raw / "link.jsonl").read_text().splitlines()]
+    lines = json_lines.read(raw / "link.jsonl")
     forward = [each["forward"] for each in lines if each["type"] == "sample"]
     ids = [sample["modcod_id"] for sample in forward]
     assert (ids[0], min(ids), ids[-1]) == (28, 19, 28)

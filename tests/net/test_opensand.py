@@ -27,9 +27,9 @@ from satlab.lab.lab import Lab
 from satlab.link import opensand
 from satlab.link.config import LinkRequest
 from satlab.run import profile_import, scenario_run
-from tests import opensand_layouts
+from tests import json_lines, opensand_layouts
 from tests.net import lab_up_process
-from tests.net.conftest import AsPlanned, rtts_ms
+from tests.net.conftest import AsPlanned, rtts_ms, satlab
 
 pytestmark = pytest.mark.net
 
@@ -74,7 +74,7 @@ def test_entities_get_the_very_files_in_their_namespaces(
     lab_id: str, satlink: Path, calls: Path
 ) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
-    made = [json.loads(line) for line in calls.read_text().splitlines()]
+    made = json_lines.read(calls)
     by_kind = {call["kind"]: call for call in made}
     assert len(made) == 3
     for kind in ENTITIES:
@@ -103,7 +103,7 @@ def test_terminals_start_when_satellite_and_gateway_take_a_logon(
 ) -> None:
     monkeypatch.setenv("OPENSAND_LATE_S", "0.7")
     Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink).down()
-    made = {call["kind"]: call for call in map(json.loads, calls.read_text().splitlines())}
+    made = {call["kind"]: call for call in json_lines.read(calls)}
     assert made["st"]["started_s"] > max(made["sat"]["initialized_s"], made["gw"]["initialized_s"])
 
 
@@ -113,7 +113,7 @@ def test_a_second_terminal_has_a_namespace_and_a_process(
 ) -> None:
     request = LinkRequest(profile=paths.PROFILES / "geo-dama", emulator="opensand")
     the_lab = Lab.up(lab_id, TOPOLOGY, request, satlink=satlink)
-    made = [json.loads(line) for line in calls.read_text().splitlines()]
+    made = json_lines.read(calls)
     (second,) = [
         call for call in made if any("infrastructure_st4" in word for word in call["argv"])
     ]
@@ -215,12 +215,9 @@ def test_hosts_are_set_up_as_opensand_needs_them(lab_id: str, satlink: Path) -> 
 def test_satlink_serves_the_terrestrial_segment_alone(lab_id: str, satlink: Path) -> None:
     the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
     echo(the_lab)
-    metrics = Path(the_lab.config.metrics)
 
     def counted() -> bool:
-        samples = [
-            json.loads(line) for line in metrics.read_text().rpartition("\n")[0].splitlines()[1:]
-        ]
+        samples = json_lines.read(Path(the_lab.config.metrics), "sample")
         assert all(s["forward"] is None and s["return"] is None for s in samples)
         return any(s["terrestrial_up"]["out_packets"] for s in samples)
 
@@ -357,11 +354,8 @@ class Ran:
 
 
 def bulk_tcp(runs: Path) -> Ran:
-    argv = f"{sys.executable} -m satlab run bulk_tcp --emulator opensand --json".split()
-    argv += f"--set duration=4 --runs {runs}".split()
-    env = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120, check=False)
-    assert done.returncode in {0, 4}, done.stderr
+    words = f"run bulk_tcp --emulator opensand --json --set duration=4 --runs {runs}"
+    done = satlab(*words.split())
     (manifest,) = runs.glob("*/manifest.json")
     return Ran(done.returncode, manifest.parent, [*map(json.loads, done.stdout.splitlines())])
 

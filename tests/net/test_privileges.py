@@ -5,19 +5,17 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from satlab.common.console import ProgressLog
 from satlab.lab import privileges
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
-from tests.net.conftest import AsPlanned
+from tests.net.conftest import AsPlanned, executed
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -68,9 +66,7 @@ SCENARIO = {
 
 
 def execute(request: scenario_run.RunRequest) -> RunResult:
-    outcome = scenario_run.execute(
-        scenario_run.prepare(request), ProgressLog(quiet=True), threading.Event()
-    )
+    outcome = executed(request)
     assert outcome.status in (0, 4), (
         outcome.reason,
         *(p.read_text() for p in outcome.folder.glob("raw/logs/*.log")),

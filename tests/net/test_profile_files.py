@@ -3,18 +3,14 @@
 and without loop.
 """
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from satlab.common import paths
-from tests.net.conftest import AsPlanned
+from tests import json_lines
+from tests.net.conftest import AsPlanned, satlab
 
 pytestmark = pytest.mark.net
 
@@ -60,8 +56,7 @@ def profile(folder: Path) -> Path:
 
 def changes(link: Path, field: str, direction: str) -> list[tuple[float, float]]:
     """Time since the first change of the profile, s, and value of each change of a field."""
-    lines: list[dict[str, Any]] = [json.loads(line) for line in link.read_text().splitlines()]
-    own = [line for line in lines if line["type"] == "change" and line["origin"] == "profile"]
+    own = [line for line in json_lines.read(link, "change") if line["origin"] == "profile"]
     zero = min(line["t_s"] for line in own)
     mine = [line for line in own if line["direction"] == direction and field in line["set"]]
     assert all(line["error"] is None for line in mine)
@@ -73,21 +68,9 @@ def test_files_of_a_profile_change_the_link_of_a_run(tmp_path: Path, as_planned:
     folder = profile(tmp_path / "profile")
 
     def attempt(runs: Path) -> Path:
-        argv = [
-            sys.executable,
-            "-m",
-            "satlab",
-            "run",
-            str(paths.SCENARIOS / "bulk_udp.json"),
-            "--runs",
-            str(runs),
-        ]
-        argv += f"--profile {folder} --set duration=6 --set bandwidth=2M --no-report".split()
-        environment = os.environ | {"PYTHONPATH": paths.PYTHONPATH}
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=120, check=False, env=environment
-        )
-        assert done.returncode in {0, 4}, done.stderr
+        words = f"run bulk_udp --runs {runs} --profile {folder} --no-report"
+        settings = "--set duration=6 --set bandwidth=2M"
+        satlab(*f"{words} {settings}".split())
         return next(runs.glob("*/raw/link.jsonl"))
 
     link = as_planned(attempt)

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ import jsonschema
 import pytest
 
 from satlab.common import paths
-from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.lab import lab, lab_owners
 from satlab.link.options import LinkOptions
 from satlab.run import link_probe, scenario_run
-from tests.net.conftest import AsPlanned
+from tests.net.conftest import AsPlanned, executed
 from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
@@ -97,8 +95,7 @@ def test_a_link_at_half_its_rate_passes_no_test(
     )
 
     def attempt(runs: Path) -> ExitStatus:
-        prepared = scenario_run.prepare(dataclasses.replace(request, runs=runs))
-        return scenario_run.execute(prepared, ProgressLog(quiet=True), threading.Event()).status
+        return executed(dataclasses.replace(request, runs=runs)).status
 
     with pytest.raises(AssertionError, match="forward_udp_goodput_bps") as caught:
         as_planned(attempt)

@@ -21,7 +21,7 @@ from satlab.lab import privileges, sandbox
 from satlab.lab.job_host import JOB_LIMITS
 from satlab.lab.sandbox import Limits, Mount, Place, Sandbox
 from satlab.openbach.job_process import JobProcess
-from tests.sandbox_place import new_place
+from tests.sandbox_place import new_place, run_to_its_end
 
 pytestmark = [pytest.mark.net, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -90,9 +90,7 @@ def test_a_sandbox_that_does_not_start_has_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "SATBOX", shutil.which("cat"))
-    program = sandboxed_program.start(Sandbox(limits=SMALL), ["true"], tmp_path / "log")
-    ended = program.poll(20)
-    assert ended is not None
+    ended = run_to_its_end(Sandbox(limits=SMALL), ["true"], tmp_path / "log")
     assert re.match(r"its sandbox did not start: .*cat: true: No such file", ended.reason), (
         ended.reason
     )
@@ -156,8 +154,8 @@ def test_t11_a_writable_folder_without_a_size_is_refused(tmp_path: Path) -> None
     scratch.sized(tmp_path / "large", 2 * SMALL.disk_bytes, SMALL.files)
     for name in ("plain", "large"):
         box = Sandbox(mounts=(Mount(tmp_path / name, "/out", writable=True),), limits=SMALL)
-        ended = sandboxed_program.start(box, ["true"], tmp_path / "log").poll(20)
-        assert ended is not None and "more than the limits" in ended.reason, ended
+        ended = run_to_its_end(box, ["true"], tmp_path / "log")
+        assert "more than the limits" in ended.reason, ended
 
 
 def test_t11_all_sandboxes_together_leave_a_quarter_of_the_memory_to_the_host(
@@ -267,10 +265,8 @@ def test_a_program_runs_in_the_root_of_an_image(tmp_path: Path) -> None:
         "ls /; while read line; do echo $line; done < /etc/hosts; echo x > /etc/hosts; echo x >"
         " /bin/x"
     )
-    running = sandboxed_program.start(
-        Sandbox(base=root, hosts="5.6.7.8 lab\n"), ["/bin/sh", "-c", script], tmp_path / "log"
-    )
-    ended = running.poll(20) or running.stop()
+    box = Sandbox(base=root, hosts="5.6.7.8 lab\n")
+    ended = run_to_its_end(box, ["/bin/sh", "-c", script], tmp_path / "log")
     output = (tmp_path / "log").read_text().split("\n")
     assert ended.stop_reason == "" and {"bin", "etc", "proc", "tmp", "5.6.7.8 lab"} <= set(
         output
@@ -287,10 +283,7 @@ def test_a_mount_is_at_the_path_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "real" / "file").write_text("text\n")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     box = Sandbox(mounts=(Mount.ours(tmp_path / "link"),))
-    running = sandboxed_program.start(
-        box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log"
-    )
-    ended = running.poll(20) or running.stop()
+    ended = run_to_its_end(box, ["cat", str(tmp_path / "link" / "file")], tmp_path / "log")
     assert (ended.status, ended.output_tail) == (0, "text")
 
 
@@ -332,6 +325,6 @@ def test_t24_descendants_are_stopped_first_then_the_job_then_its_stop_command_ru
 def test_p271_what_a_killed_run_left_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.root").mkdir()
     (tmp_path / "a.report").write_text('{"status": 7, "why": "of the killed one"}')
-    ended = sandboxed_program.start(Sandbox(), ["true"], tmp_path / "a.log").poll(30)
-    assert ended is not None and (ended.status, ended.reason) == (0, "")
+    ended = run_to_its_end(Sandbox(), ["true"], tmp_path / "a.log")
+    assert (ended.status, ended.reason) == (0, "")
     assert [file.name for file in tmp_path.iterdir()] == ["a.log"]

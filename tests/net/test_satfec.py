@@ -18,7 +18,7 @@ import pytest
 
 from satlab.common import paths
 from satlab.lab import pki
-from tests import job_programs, namespaces
+from tests import job_programs, json_lines, namespaces
 from tests.namespaces import run
 from tests.pep_chain import DEADLINE_S
 from tests.polling import until
@@ -49,10 +49,7 @@ class End:
 
     def lines(self, kind: str = "") -> list[dict[str, Any]]:
         """Return the whole lines so far, of one type or all."""
-        records = [
-            json.loads(line) for line in self.out.read_text().rpartition("\n")[0].splitlines()
-        ]
-        return [record for record in records if kind in ("", record["type"])]
+        return json_lines.read(self.out, kind)
 
     def wait_for(self, kind: str) -> dict[str, Any]:
         """Wait for a line of a type."""

@@ -19,6 +19,7 @@ from satlab.openbach.fixtures.executor_shapes import start
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
 from satlab.run.run_folder import RunResult
 from satlab.run.scenario_run import RunRequest, entities_of, execute, prepare
+from tests import json_lines
 
 pytestmark = pytest.mark.net
 
@@ -65,9 +66,7 @@ def run(scenario: Path, folder: Path, granted: list[str]) -> tuple[RunResult, li
     prepared = prepare(request)
     assert any("owner: unknown key" in str(warning) for warning in prepared.warnings)
     outcome = execute(prepared, ProgressLog(quiet=True), threading.Event())
-    return outcome, [
-        json.loads(line) for line in (outcome.folder / "raw/stats.jsonl").read_text().splitlines()
-    ]
+    return outcome, json_lines.read(outcome.folder / "raw/stats.jsonl")
 
 
 @pytest.mark.parametrize("granted", [[], ["net_admin", "net_raw"]])

@@ -17,20 +17,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import if_nameindex
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from satlab.check import sandboxed_program
-from satlab.common import netns_names, paths, scratch, topology
+from satlab.common import netns_names, paths, scratch
 from satlab.common.errors import HostError
 from satlab.lab import job_host, netns, privileges, sandbox
 from satlab.lab.job_host import LabHost
 from satlab.lab.sandbox import Limits, Mount, Place, Sandbox
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
-from tests.sandbox_place import new_place
+from tests.sandbox_place import lab_in_name, new_place, run_to_its_end
 from tests.security.test_jobs import add_job
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -81,11 +79,7 @@ class Attacker:
         known = descriptor.load_jobs(self.shown)[name]
         function = Function(1, "f", Wait(), OnFail(), StartJob("client", known, words))
         (self.folder / "private").mkdir()
-        config = SimpleNamespace(control=None)
-        lab: Any = SimpleNamespace(
-            topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: self.place
-        )
-        host = LabHost(lab, self.folder / "private", jobs=[self.shown])
+        host = LabHost(lab_in_name(self.place), self.folder / "private", jobs=[self.shown])
         raw, scenario = self.folder / "raw", BoundScenario("attack", {}, (function,))
         result = runner.run(scenario, host, raw, lambda _: None, threading.Event(), 60.0)
         return Outcome((raw / f"logs/{name}-1.log").read_text(), result.reason, raw / "files")
@@ -105,8 +99,7 @@ class Attacker:
             variables=variables,
         )
         privileges.chown(out, box.uid)
-        running = sandboxed_program.start(box, [sys.executable, "-c", program, *words], log)
-        ended = running.poll(60) or running.stop()
+        ended = run_to_its_end(box, [sys.executable, "-c", program, *words], log, 60)
         return Outcome(log.read_text(), ended.reason, out)
 
 

@@ -5,21 +5,19 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from satlab.common import paths, scratch, topology
+from satlab.common import paths, scratch
 from satlab.common.errors import HostError
 from satlab.lab import privileges
 from satlab.lab.job_host import LabHost
-from satlab.lab.sandbox import Place
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
 from satlab.run import scenario_run
 from satlab.service.root_helper.server import Helper
+from tests.sandbox_place import lab_in_name
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 DESCRIPTOR = """
@@ -77,13 +75,8 @@ def run_jobs(tmp_path: Path) -> Run:
             )
             for n, name in enumerate(known, 1)
         ]
-        lab: Any = SimpleNamespace(
-            topology=topology.load(paths.LAB_FILE),
-            config=SimpleNamespace(control=None),
-            place=lambda _: Place(),
-        )
         scenario = BoundScenario("attack", {}, tuple(functions))
-        host = LabHost(lab, folder, jobs=[jobs])
+        host = LabHost(lab_in_name(), folder, jobs=[jobs])
         return runner.run(scenario, host, tmp_path / "raw", lambda _: None, threading.Event(), 30.0)
 
     return run_them

@@ -27,14 +27,12 @@ from starlette.testclient import TestClient
 from satlab.service.api import account_store, limits, passwords, queue
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
-from satlab.service.api.database import Store
 from satlab.service.api.dependencies import Context
 from satlab.service.api.limits import LimitedProtocol, peer_network
 from satlab.service.api.passwords import BusyError, Caller, Rank
 from satlab.service.api.queue import Queue, QueueThread
 from satlab.service.api.request_guard import COOKIE
 from satlab.service.api.settings import Settings
-from satlab.service.app import create_app
 from satlab.service.root_helper.protocol import (
     MAX_REQUEST,
     HelperClient,
@@ -61,26 +59,6 @@ def _cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(tmp_path, frozenset({HOST}), body_s=0.5, stranger_s=0.5, archive_bytes=10_000)
-
-
-@pytest.fixture
-def helper() -> FakeHelper:
-    return FakeHelper()
-
-
-@pytest.fixture
-def app(settings: Settings, helper: FakeHelper) -> Iterator[FastAPI]:
-    store = Store(settings.database)
-    made = create_app(store, helper, settings, runs_queue=False)
-    made.state.context.accounts.put(User("admin", Role.ADMIN), PASSWORD)
-    yield made
-    store.close()
-
-
-@pytest.fixture
-def context(app: FastAPI) -> Context:
-    context: Context = app.state.context
-    return context
 
 
 def client_at(app: FastAPI, address: str = "192.0.2.1") -> TestClient:
@@ -270,12 +248,8 @@ def test_t22_ids_that_no_database_holds(
 
 
 def test_t22_ids_in_a_body(admin: TestClient) -> None:
-    assert (
-        admin.post(
-            "/job_instance/", json={"action": "stop", "job_instance_ids": [HUGE]}
-        ).status_code
-        == 404
-    )
+    stop = {"action": "stop", "job_instance_ids": [HUGE]}
+    assert admin.post("/job_instance/", json=stop).status_code == 404
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", r'"\ud800"', r'{"\udfff": 1}'])
@@ -308,18 +282,9 @@ def raw(admin: TestClient, context: Context, helper: FakeHelper) -> Path:
 
 
 def record(*, is_file: bool = False, **values: Any) -> str:
-    meta = {
-        "job_name": "satlab_ping",
-        "agent_name": "client",
-        "time": 1_800_000_000_001,
-        "is_file": is_file,
-    }
-    meta |= {
-        "job_instance_id": 1,
-        "scenario_instance_id": 1,
-        "owner_scenario_instance_id": 1,
-        "flag": 1,
-    }
+    meta = {"job_name": "satlab_ping", "agent_name": "client", "time": 1_800_000_000_001}
+    ids = ("job_instance_id", "scenario_instance_id", "owner_scenario_instance_id", "flag")
+    meta |= {"is_file": is_file} | dict.fromkeys(ids, 1)
     return json.dumps({**values, "_metadata": meta}) + "\n"
 
 
@@ -471,21 +436,15 @@ def test_t22_a_peer_has_a_share_of_the_hashes() -> None:
             queue._place(Caller("192.0.2.4", Rank.STRANGER))
 
 
-NEW = {
-    "action": "create",
-    "login": "new",
-    "password": "long enough",
-    "email": "",
-    "first_name": "",
-    "last_name": "",
-}
+NEW = {"action": "create", "login": "new", "password": "long enough"}
+NEW |= dict.fromkeys(("email", "first_name", "last_name"), "")
 
 
 @pytest.mark.parametrize("field", ["email", "first_name", "last_name", "password", "login"])
 def test_t22_fields_of_an_account_are_limited(app: FastAPI, context: Context, field: str) -> None:
     answer = client_at(app).post("/login/", json={**NEW, field: "x" * 300})
     assert answer.status_code == 400
-    assert [user.login for user in context.accounts.users()] == ["admin"]
+    assert {user.login for user in context.accounts.users()} == {"admin", "runner", "viewer"}
 
 
 def test_t22_few_accounts_wait_for_approval(
@@ -571,6 +530,7 @@ def test_t22_idle_connections_keep_nobody_out(port: int, sent: bytes) -> None:
         assert get_version(port) == b"HTTP/1.1 200 OK"
 
 
+@pytest.mark.timing
 def test_t22_a_request_must_begin_in_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REQUEST_S", 0.7)
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -592,11 +552,11 @@ def test_t22_a_body_must_end_in_time(port: int) -> None:
         assert answer_of(connection).startswith(b"HTTP/1.1 408")
 
 
-@pytest.mark.parametrize("most", ["MAX_PER_PEER", "MAX_STRANGERS", "MAX_CONNECTIONS"])
 def test_t22_slow_bodies_keep_nobody_out(
-    server: uvicorn.Server, port: int, monkeypatch: pytest.MonkeyPatch, most: str
+    server: uvicorn.Server, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, most, 3)
+    """Each bound by a stepped clock: src/satlab/service/api/test_connections.py."""
+    monkeypatch.setattr(limits, "MAX_PER_PEER", 3)
     with contextlib.ExitStack() as held:
         busy = [held.enter_context(post_without_body(port)) for _ in range(2)]
         until(lambda: len(server.server_state.tasks) == 2)
@@ -606,6 +566,7 @@ def test_t22_slow_bodies_keep_nobody_out(
         assert {answer_of(connection)[:12] for connection in busy} <= {b"", b"HTTP/1.1 408"}
 
 
+@pytest.mark.timing
 def test_t22_requests_of_sessions_go_on_and_their_limit_holds(
     server: uvicorn.Server, port: int, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -616,18 +577,17 @@ def test_t22_requests_of_sessions_go_on_and_their_limit_holds(
             held.enter_context(post_without_body(port, f"{cookie}connection: close\r\n"))
             for _ in range(3)
         ]
-        until(
-            lambda: (
-                sum(getattr(each, "has_session", False) for each in server.server_state.connections)
-                == 3
-            )
-        )
+
+        def sessions() -> int:
+            connections = server.server_state.connections
+            return sum(getattr(each, "has_session", False) for each in connections)
+
+        until(lambda: sessions() == 3)
         assert get_version(port) == b"HTTP/1.1 503 Service Unavailable"
         for connection in uploads:
             connection.sendall(b'{"a": 12}')
-            assert answer_of(connection).startswith(
-                b"HTTP/1.1 400"
-            )  # a whole body, without a login
+            # A whole body, without a login.
+            assert answer_of(connection).startswith(b"HTTP/1.1 400")
         assert get_version(port) == b"HTTP/1.1 200 OK"
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from satlab.check import sandboxed_program
 from satlab.check.endpoint import command_pair, interop_image, lockstep
 from satlab.common.errors import ConfigError
 from satlab.lab.sandbox import Limits, Mount, Sandbox
+from tests.sandbox_place import run_to_its_end
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 SMALL = Limits(seconds=20, memory_bytes=128 << 20, processes=32, disk_bytes=8 << 20)
@@ -38,10 +38,7 @@ def endpoint(tmp_path: Path) -> Path:
 
 def refused(box: Sandbox, tmp_path: Path) -> str:
     """Return why a sandbox is not built, and check that nothing of root is in its log."""
-    running = sandboxed_program.start(
-        box, ["sh", "-c", "cat /shown /shown/*; ls /"], tmp_path / "log"
-    )
-    ended = running.poll(20) or running.stop()
+    ended = run_to_its_end(box, ["sh", "-c", "cat /shown /shown/*; ls /"], tmp_path / "log")
     assert "of root" not in (tmp_path / "log").read_text()
     return ended.stop_reason
 

@@ -20,11 +20,11 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from satlab.check import check_file, check_run
-from satlab.check.check_file import Case, CheckFile, Verdict
+from satlab.check import check_run
 from satlab.check.check_result import CheckResult
 from satlab.check.report import check_page, check_tables, junit, matrix_page
-from satlab.check.samples import Sample, UnusedSource
+from satlab.check.report.test_matrix_page import stored
+from satlab.check.samples import UnusedSource
 from satlab.cli import base
 from satlab.common import console, escape, paths
 from satlab.common.console import ProgressLog
@@ -167,6 +167,7 @@ def is_inert_on_github(text: str) -> None:
             columns = line.count("|")
 
 
+each_text = pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 hostile_texts = pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)), indirect=True)
 
 
@@ -184,46 +185,17 @@ def test_t63_nothing_breaks_out_of_the_reports_of_a_check(
     is_inert_in_html(check_page.write(hostile).read_text())
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@each_text
 def test_t63_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: str) -> None:
-    judged: Verdict = {
-        "mark_mb": 2.0,
-        "target_s": 5.0,
-        "median_s": 4.0,
-        "low_s": 4.0,
-        "high_s": 4.0,
-        "n": 1,
-        "censored": 0,
-        "died": [text],
-        "result": "pass",
-    }
-    case: Case = {
-        "id": text,
-        "forward_mbps": 20.0,
-        "return_mbps": 2.0,
-        "rtt_ms": 600.0,
-        "queue_bytes": (1, 1),
-        "spent_s": None,
-        "verdicts": [judged],
-        "samples": [Sample(text, 1, "ok", text, (4.0,), floors_s=(1.71,))],
-    }
-    content: CheckFile = {
-        "schema": "satlab/check/1",
-        "version": text,
-        "suite": text,
-        "source": text,
-        "stack": text,
-        "clock": "virtual",
-        "options": {},
-        "seed": 1,
-        "marks_mb": [2.0],
-        "began_unix_s": 1.0,
-        "real_s": 1.0,
-        "cases": [case],
-        "compared": None,
-    }
     for name in ("a", "b"):
-        (tmp_path / name).write_text(json.dumps(check_file.plain(content)))
+        file = stored(tmp_path, name, 20.0, 4.0)
+        content = json.loads(file.read_text())
+        content |= dict.fromkeys(("version", "suite", "source", "stack"), text)
+        (case,) = content["cases"]
+        case["id"] = text
+        case["verdicts"][0]["died"] = [text]
+        case["samples"][0] |= {"case": text, "reason": text}
+        (tmp_path / name).write_text(json.dumps(content))
     if "\ud800" in text:
         with pytest.raises(ConfigError, match="not a valid"):
             matrix_page.read([tmp_path / "a"])
@@ -235,7 +207,7 @@ def test_t63_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: st
     assert {one.tag.rpartition("}")[2] for one in badge.iter()} == {"svg", "rect", "g", "text"}
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@each_text
 def test_t63_nothing_breaks_out_of_tables_of_flows_and_papers(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,7 +248,7 @@ def test_t63_nothing_breaks_out_of_tables_of_flows_and_papers(
     is_inert_on_a_terminal(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@each_text
 def test_t63_messages_and_progress_are_bounded_text(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,7 +263,7 @@ def test_t63_messages_and_progress_are_bounded_text(
     assert not re.search(r"^\s*(::|##\[)", said, re.MULTILINE)
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@each_text
 def test_t63_nothing_breaks_out_of_pages(text: str) -> None:
     table = Table((text,), ((Cell(text, small=text),),), caption=text, title=text)
     grouped = Table((text,), groups={text: ((text,),), f"{text}, empty": ()})

@@ -5,19 +5,17 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from satlab.check import sandboxed_program
 from satlab.check.endpoint import endpoint_options
 from satlab.check.endpoint.lockstep import LockstepPair
-from satlab.common import paths, topology
+from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.lab import sandbox
 from satlab.lab.job_host import LabHost
-from satlab.lab.sandbox import Limits, Place, Sandbox
+from satlab.lab.sandbox import Limits, Sandbox
+from tests.sandbox_place import lab_in_name, run_to_its_end
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 SMALL = Limits(seconds=20, memory_bytes=128 << 20, processes=32, disk_bytes=8 << 20)
@@ -30,8 +28,7 @@ def hostile(folder: Path) -> dict[str, str]:
 
 def test_t59_variables_of_a_program_do_not_reach_the_loader_of_satbox(tmp_path: Path) -> None:
     box = Sandbox(variables={**hostile(tmp_path), "OWN": "of the program"}, limits=SMALL)
-    running = sandboxed_program.start(box, ["sh", "-c", "env; pwd"], tmp_path / "log")
-    ended = running.poll(20) or running.stop()
+    ended = run_to_its_end(box, ["sh", "-c", "env; pwd"], tmp_path / "log")
     lines = (tmp_path / "log").read_text(errors="replace").splitlines()
     assert ended.reason == "" and {"OWN=of the program", "LD_DEBUG=libs", sandbox.HOME} <= set(
         lines
@@ -43,21 +40,15 @@ def test_t59_a_program_has_no_variable_that_it_was_not_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "of root")
-    running = sandboxed_program.start(
-        Sandbox(variables={"A": "1"}, limits=SMALL), ["env"], tmp_path / "log"
-    )
-    ended = running.poll(20) or running.stop()
+    box = Sandbox(variables={"A": "1"}, limits=SMALL)
+    ended = run_to_its_end(box, ["env"], tmp_path / "log")
     found = dict(line.split("=", 1) for line in (tmp_path / "log").read_text().splitlines())
     assert ended.reason == "" and found == {**sandbox.ENVIRONMENT, "A": "1"}
 
 
 def test_t59_variables_of_a_job_are_not_those_of_satbox(tmp_path: Path) -> None:
-    config = SimpleNamespace(control=None)
-    lab: Any = SimpleNamespace(
-        topology=topology.load(paths.LAB_FILE), config=config, place=lambda _: Place()
-    )
     (tmp_path / "private").mkdir()
-    host = LabHost(lab, tmp_path / "private")
+    host = LabHost(lab_in_name(), tmp_path / "private")
     entered = host.enter("client", "prober", hostile(tmp_path))
     assert entered.environment == sandbox.ENVIRONMENT
     done = subprocess.run(

@@ -18,7 +18,6 @@ from satlab.campaign.plan_file import Plan
 from satlab.campaign.test_worker import record_end, run_task
 from satlab.cli import app
 from satlab.report.page import Series
-from satlab.service.root_helper.protocol import RunLink
 
 HOSTS = ("alpha", "beta")
 RUNS = 8

@@ -17,7 +17,6 @@ from satlab.campaign.test_worker import run_task
 from satlab.cli import app
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
-from satlab.service.root_helper.protocol import RunLink
 
 LOG = ProgressLog(quiet=True)
 

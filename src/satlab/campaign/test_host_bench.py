@@ -13,7 +13,6 @@ from satlab.campaign.host_bench import ReleaseErrors, TimerBaseline
 from satlab.campaign.plan_file import Plan
 from satlab.campaign.test_worker import run_task
 from satlab.common.console import ProgressLog
-from satlab.service.root_helper.protocol import RunLink
 
 QUIET = ProgressLog(quiet=True)
 

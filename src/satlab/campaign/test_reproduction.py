@@ -23,7 +23,6 @@ from satlab.papers import paper
 from satlab.papers.judgement import Judgement
 from satlab.papers.test_paper import outcome
 from satlab.run.quiet_host import Patience
-from satlab.service.root_helper.protocol import RunLink
 
 RUNS = 6
 FCP_MS = {"h3": 1500.0, "h1": 2100.0}

@@ -21,9 +21,9 @@ from typing import Any
 
 from collect.calibration import CalibrationCheck
 from satlab.check import sandboxed_program
+from satlab.check.endpoint.pair import NAME
 from satlab.check.sandboxed_program import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.trace.packet_capture import Capture
-from satlab.check.endpoint.pair import NAME
 from satlab.common import paths, scratch, topology
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError

@@ -18,7 +18,6 @@ from satlab.common.terminals import clients
 from satlab.common.topology import Topology
 from satlab.lab import lab_owners, privileges_file, sandbox, web_target
 from satlab.lab.job_host import LabHost, pages
-from satlab.lab.job_overlay import Layers
 from satlab.lab.lab import Lab
 from satlab.lab.privileges_file import Grants
 from satlab.link import opensand, testbed_parameters
