@@ -59,7 +59,8 @@ RESULTS_HEAD = f"""# Measured figures
 
 The figures of a table were measured on one host: compare ratios rather than absolute values. Each table names the
 command that measures it again, and comes from a file of `docs/results/`. The READMEs of `papers/` explain deviations
-from a paper. If a table names no host, the host is a quiet virtual machine with 2 cores (AMD EPYC), Debian 12 and Linux 6.18. {MADE}"""
+from a paper. If a table names no host, the host is a quiet virtual machine with 2 cores (AMD EPYC), Debian 12
+and Linux 6.18. {MADE}"""
 USUAL_HOST = "2 cores (AMD EPYC, nested virtualisation), Debian 12, Linux 6.18, quiet"
 FILES_HEAD = f"""# Files
 
@@ -89,7 +90,7 @@ FILES_HEAD = f"""# Files
 | `runs/CAMPAIGN/`, `.../report/` | a campaign or a paper: plan, tasks, one dataset, its page |
 | `/run/satlab/LAB/` | a lab that is up: `link.json`, `plan.json`, `control.sock`, `link.jsonl`, `satlink.log` |
 | `/var/lib/satlab/` | `satlab serve`: `api/` (accounts, queue, uploads), `runs/`, `logs/` of runners, `progress/` |
-| `.satlab/`, `.venv/`, `target/` | in a clone: log and state of the installation; the Python environment; compiled programs |
+| `.satlab/`, `.venv/`, `target/` | in a clone: log and state of the installation; Python environment; programs |
 
 ## Formats
 

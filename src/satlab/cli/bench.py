@@ -14,7 +14,9 @@ from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 
-bench_app = typer.Typer(no_args_is_help=True, help="Measure how many labs this host can run at once.")
+bench_app = typer.Typer(
+    no_args_is_help=True, help="Measure how many labs this host can run at once."
+)
 app.add_typer(bench_app, name="bench")
 MOVED = (
     "link",

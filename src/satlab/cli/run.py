@@ -301,7 +301,8 @@ def import_profile(
         Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")
     ],
     to: Annotated[
-        Path | None, typer.Option(help="New folder for the profile. Default: its name, in this folder.")
+        Path | None,
+        typer.Option(help="New folder for the profile. Default: its name, in this folder."),
     ] = None,
 ) -> int:
     """Read a lab of OpenSAND, show what it has and what satlink cannot do, and write a
