@@ -44,22 +44,23 @@ Summary records go to stdout (`--json`: JSON lines), messages to stderr, files t
 """
 LINK_HEAD = f"""# Options of a link
 
-`satlab run` and `satlab up` take these options. Forms, REST API (`link` of a launch) and campaigns (`options`) take
-the same values by name.
-With `--emulator opensand` only those of the column *OpenSAND* work. {MADE}"""
+`satlab run` and `satlab up` take these options. Web forms, the REST API (`link` of a launch) and campaigns (`options`)
+take the same values by their names. With `--emulator opensand` only options that are marked in the column *OpenSAND*
+work. {MADE}"""
 CHANGE_HEAD = """
 ## Changes of a link that is up
 
-`satlab link set DIRECTION` takes these. The job satlab_link takes all but `--terminal`, `--gateway` and
-`--aqm-target-ms`. A timeline's `set` has objects in their place ([schema](../schemas/link-control.schema.json)), e.g.
+`satlab link set DIRECTION` takes these options. The job satlab_link takes all of them except `--terminal`, `--gateway`
+and `--aqm-target-ms`. The `set` of a timeline has objects instead ([schema](../schemas/link-control.schema.json)), e.g.
 `{"direction": "forward", "loss": {"ratio": 0.01, "unit": "packet"}, "queue": {"packets": 200}}`.
 """
 RESULTS = ROOT / "docs" / "results"
 RESULTS_HEAD = f"""# Measured figures
 
-Figures of one host each: compare ratios rather than absolute values. Each table names the command that measures it
-again, and comes from a file of `docs/results/`. The READMEs of `papers/` explain deviations from a paper.
-Where no host is named, it is a quiet virtual machine with 2 cores (AMD EPYC), Debian 12 and Linux 6.18. {MADE}"""
+The figures of a table were measured on one host: compare ratios rather than absolute values. Each table names the
+command that measures it again, and comes from a file of `docs/results/`. The READMEs of `papers/` explain deviations
+from a paper. If a table names no host, the host is a quiet virtual machine with 2 cores (AMD EPYC), Debian 12
+and Linux 6.18. {MADE}"""
 USUAL_HOST = "2 cores (AMD EPYC, nested virtualisation), Debian 12, Linux 6.18, quiet"
 FILES_HEAD = f"""# Files
 
@@ -68,16 +69,18 @@ FILES_HEAD = f"""# Files
 | file | content |
 |---|---|
 | `manifest.json` | versions, hashes, seed, host, status and reason |
-| `plan.json` | scenario with its values, link with the figures of the frame arithmetic |
-| `raw/jobs.jsonl`, `raw/stats.jsonl` | job instances that ended; statistics of jobs |
+| `plan.json` | the scenario with its values; the link with the figures of the frame arithmetic |
+| `raw/jobs.jsonl` | job instances that ended |
+| `raw/stats.jsonl` | statistics of jobs |
 | `raw/files/JOB-ID/` | what a job stored |
-| `raw/link.jsonl`, `raw/lan.jsonl` | samples of the link, of the client's LAN; changes of the link |
-| `raw/calibration.json` | the link measured against its plan |
+| `raw/link.jsonl` | samples of the link, and its changes |
+| `raw/lan.jsonl` | samples of the client's LAN |
+| `raw/calibration.json` | the measured link, compared with its plan |
 | `raw/logs/` | logs of satlink, of OpenSAND and of each job |
 | `records.parquet` | all figures ([metrics](metrics.md)) |
 | `report/index.html` | the report |
 
-`satlab report runs/ID` makes records and report again from `raw/`.
+`satlab report runs/ID` makes records and report again from the files in `raw/`.
 
 ## Other folders
 
@@ -87,11 +90,11 @@ FILES_HEAD = f"""# Files
 | `runs/CAMPAIGN/`, `.../report/` | a campaign or a paper: plan, tasks, one dataset, its page |
 | `/run/satlab/LAB/` | a lab that is up: `link.json`, `plan.json`, `control.sock`, `link.jsonl`, `satlink.log` |
 | `/var/lib/satlab/` | `satlab serve`: `api/` (accounts, queue, uploads), `runs/`, `logs/` of runners, `progress/` |
-| `.satlab/`, `.venv/`, `target/` | of a clone: log and state of the installation, Python environment, programs |
+| `.satlab/`, `.venv/`, `target/` | in a clone: log and state of the installation; Python environment; programs |
 
 ## Formats
 
-JSON schemas in `schemas/` hold fields, units and bounds. {MADE}
+The JSON schemas in `schemas/` describe fields, units and bounds. {MADE}
 | schema | content |
 |---|---|
 """

@@ -3,7 +3,7 @@
 
 use link::{
     Assignments, Carrier, Change, Counters, FifoState, Link, LinkConfig, LinkError, Nanos,
-    Reception, SharedForward, Stage,
+    Reception, SharedForward, Stage, Volume,
 };
 
 use crate::carriers::Carriers;
@@ -25,8 +25,8 @@ pub enum Bearer {
 pub struct OfTerminal {
     /// Counters.
     pub counters: Counters,
-    /// Waiting bytes and packets.
-    pub queue: (u64, u64),
+    /// What waits.
+    pub queue: Volume,
     /// Carrier in force.
     pub carrier: Carrier,
     /// `Es/N0` of what is sent, dB.
@@ -40,7 +40,7 @@ impl OfTerminal {
         let reception = config.reception.as_ref();
         Self {
             counters: *counters,
-            queue: waiting(&fifos),
+            queue: fifos.iter().map(|it| it.queue).sum(),
             fifos,
             carrier: config.carrier,
             es_n0_db: reception.map(Reception::effective_es_n0_db),
@@ -48,7 +48,7 @@ impl OfTerminal {
     }
 
     /// With random access more waits than FIFOs hold: what is sent and not yet decoded.
-    fn with(self, queue: (u64, u64)) -> Self {
+    fn with(self, queue: Volume) -> Self {
         Self { queue, ..self }
     }
 }
@@ -262,22 +262,13 @@ impl Bearer {
     }
 }
 
-/// Bytes and packets that wait in all FIFOs.
-fn waiting(fifos: &[FifoState]) -> (u64, u64) {
-    summed(fifos.iter().map(|it| it.queue))
-}
-
-fn summed(queues: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
-    queues.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
-}
-
 /// The terminals and their sum, `shared` being what each of them counts.
 fn together(terminals: Vec<OfTerminal>, shared: impl FnOnce(Counters) -> Counters) -> State {
     let mut sum = Counters::default();
     for one in &terminals {
         sum += one.counters;
     }
-    let queue = summed(terminals.iter().map(|it| it.queue));
+    let queue = terminals.iter().map(|it| it.queue).sum();
     let first = terminals.first();
     State {
         all: OfTerminal {

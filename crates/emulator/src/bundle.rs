@@ -3,6 +3,8 @@
 //! in one go, as from a network card with receive offload. Packets are merged only if segmentation
 //! restores them byte for byte.
 
+use link::Volume;
+
 use crate::offload::{
     Header, NEEDS_CHECKSUM, TCP_CHECKSUM, TCP4, TCP6, UDP, UDP_CHECKSUM, fold, get, is_ipv4,
     pseudo_header, put, set_length, sum,
@@ -89,9 +91,7 @@ fn network(packet: &[u8]) -> Option<(usize, u8)> {
 pub struct Bundle {
     bytes: Vec<u8>,
     layout: Option<Layout>,
-    packets: u64,
-    /// Bytes of the IP packets.
-    length: u64,
+    size: Volume,
     /// Payload of all but the last.
     segment: usize,
     is_closed: bool,
@@ -114,7 +114,7 @@ impl Bundle {
             return false;
         }
         let layout = Layout::of(packet, takes);
-        if self.packets == 0 {
+        if self.size.packets == 0 {
             self.bytes.extend_from_slice(packet);
             self.segment = layout.map_or(0, |layout| packet.len() - layout.payload);
             self.layout = layout;
@@ -125,9 +125,8 @@ impl Bundle {
             };
             self.bytes.extend_from_slice(&packet[layout.payload..]);
         }
-        self.packets += 1;
-        self.length += packet.len() as u64;
-        self.is_closed = self.packets == MOST_PACKETS
+        self.size += Volume::of_packet(packet.len());
+        self.is_closed = self.size.packets == MOST_PACKETS
             || layout.is_none_or(|layout| {
                 packet.len() - layout.payload < self.segment || layout.ends(packet)
             });
@@ -143,15 +142,15 @@ impl Bundle {
         self.is_closed
     }
 
-    /// Packets in it, and their bytes.
+    /// IP packets in it.
     #[must_use]
-    pub fn size(&self) -> (u64, u64) {
-        (self.packets, self.length)
+    pub fn size(&self) -> Volume {
+        self.size
     }
 
     /// Returns the packet to write, and its header. Call it once, then [`Bundle::clear`].
     pub fn finish(&mut self) -> (Header, &[u8]) {
-        let Some(layout) = self.layout.filter(|_| self.packets > 1) else {
+        let Some(layout) = self.layout.filter(|_| self.size.packets > 1) else {
             return (Header::default(), &self.bytes);
         };
         let Layout {
@@ -188,7 +187,8 @@ impl Bundle {
     /// Makes room for the next.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        (self.packets, self.length, self.is_closed) = (0, 0, false);
+        self.size = Volume::default();
+        self.is_closed = false;
     }
 
     /// Whether `packet` is what segmentation would make of the next payload.
@@ -214,7 +214,7 @@ impl Bundle {
         if !is_ipv4(packet) {
             return same(0, 4) && same(6, 40);
         }
-        let next = get(&self.bytes, 4).wrapping_add(self.packets as u16);
+        let next = get(&self.bytes, 4).wrapping_add(self.size.packets as u16);
         let is_atomic = packet[6] & 0x40 != 0;
         same(0, 2) && same(6, 10) && same(12, 20) && (is_atomic || get(packet, 4) == next)
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use hdrhistogram::Histogram;
-use link::{Carrier, Change, Counters, FifoState, LinkError, Nanos, Stage};
+use link::{Carrier, Change, Counters, FifoState, LinkError, Nanos, Stage, Volume};
 
 use crate::bearer::{Bearer, OfTerminal};
 use crate::bundle::{Bundle, Takes};
@@ -160,14 +160,14 @@ pub struct Snapshot {
     pub tick: u64,
     /// What the link did.
     pub counters: Counters,
-    /// Waiting bytes and packets.
-    pub queue: (u64, u64),
+    /// What waits.
+    pub queue: Volume,
     /// Carrier in force.
     pub carrier: Carrier,
     /// `Es/N0` of what is sent, dB; `None`: reception is perfect.
     pub es_n0_db: Option<f64>,
-    /// Packets, and their bytes, that the receiving device would not take.
-    pub refused: (u64, u64),
+    /// What the receiving device would not take.
+    pub refused: Volume,
     /// Release error of the interval's packets; `None` without packets.
     pub late: Option<Late>,
     /// Packets released later after their due time than the limit.
@@ -209,7 +209,7 @@ pub struct Drive {
     link: Bearer,
     interval: Nanos,
     next_tick: u64,
-    refused: (u64, u64),
+    refused: Volume,
     /// Changes to come, by time.
     changes: VecDeque<Scheduled>,
     /// Changes to report.
@@ -257,7 +257,7 @@ impl Drive {
             link,
             interval,
             next_tick: 1,
-            refused: (0, 0),
+            refused: Volume::default(),
             changes: VecDeque::new(),
             own_outages: Vec::new(),
             applied: Vec::new(),
@@ -426,13 +426,12 @@ impl Drive {
 
     /// Writes what has been put together.
     fn write(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
-        let (packets, bytes) = self.bundle.size();
-        if packets == 0 {
+        let size = self.bundle.size();
+        if size.packets == 0 {
             return Ok(());
         }
         if !io.write_to(direction, self.to, &mut self.bundle)? {
-            self.refused.0 += packets;
-            self.refused.1 += bytes;
+            self.refused += size;
         }
         self.bundle.clear();
         let now = io.now();

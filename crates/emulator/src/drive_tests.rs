@@ -234,7 +234,7 @@ fn refused_packets_are_counted() {
         ..Fake::default()
     };
     let (_, snapshots) = drive_one(&mut fake, MS);
-    assert_eq!(snapshots.last().unwrap().refused, (1, 100));
+    assert_eq!(snapshots.last().unwrap().refused, Volume::of_packet(100));
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Run {
             );
             assert_eq!(it.packets_in, u64::from(self.sent[terminal]));
             assert_eq!(it.packets_out, came.len() as u64);
-            let left = it.packets_out + it.packets_dropped + it.packets_lost + one.queue.1;
+            let left = it.packets_out + it.packets_dropped + it.packets_lost + one.queue.packets;
             assert_eq!(it.packets_in, left, "terminal {terminal}: {it:?}");
         }
     }
@@ -190,15 +190,15 @@ fn p363_waiting_packets_are_kept_leave_or_are_dropped() {
         }
         run.pop(100 * MS);
         let before = run.served.state(100 * MS).terminals[0].clone();
-        assert!(before.queue.1 > 100, "{:?}", before.queue);
+        assert!(before.queue.packets > 100, "{:?}", before.queue);
         run.set(100 * MS, &changes);
         let after = run.served.state(100 * MS).terminals[0].clone();
         let dropped = after.counters.packets_dropped - before.counters.packets_dropped;
-        let moved = (after.queue.1, dropped);
+        let moved = (after.queue.packets, dropped);
         match waiting {
-            "keep" => assert_eq!(moved, (before.queue.1, 0)),
+            "keep" => assert_eq!(moved, (before.queue.packets, 0)),
             "flush" => assert_eq!(moved, (0, 0)),
-            _ => assert_eq!(moved, (0, before.queue.1)),
+            _ => assert_eq!(moved, (0, before.queue.packets)),
         }
         run.pop(5_000 * MS);
         let last = run.came[0].last().unwrap();
@@ -296,7 +296,12 @@ fn p363_each_packet_is_accounted_for_however_terminals_move() {
             }
             run.check(10_000 * MS);
             let state = run.served.state(10_000 * MS);
-            assert!(state.terminals.iter().all(|it| it.queue == (0, 0)));
+            assert!(
+                state
+                    .terminals
+                    .iter()
+                    .all(|it| it.queue == link::Volume::default())
+            );
             assert!(run.came.iter().all(|it| it.len() > 100));
         }
     }

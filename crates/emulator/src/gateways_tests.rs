@@ -160,7 +160,7 @@ fn test_t51_no_packet_leaves_its_spot_and_each_is_accounted_for() {
                 let it = &one.counters;
                 assert_eq!(
                     (it.packets_in, it.packets_out, one.queue),
-                    (offered[spot], released[spot], (0, 0))
+                    (offered[spot], released[spot], link::Volume::default())
                 );
                 assert_eq!(
                     it.packets_in,

@@ -25,7 +25,7 @@ fn p322_frames_of_a_lab_name_the_terminals_that_asked_for_slots() {
         // As a thread works: the forward link before the return link.
         while forward.pop(now, &mut out).is_some() {}
         for terminal in 0..2 {
-            while back.queue(terminal).0 < 50_000 {
+            while back.queue(terminal).bytes < 50_000 {
                 back.push(now, terminal, &packet);
             }
         }

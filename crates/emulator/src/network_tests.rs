@@ -67,7 +67,7 @@ fn p187_terminals_of_a_profile_share_its_carriers() {
     for now in (0..20_000 * MS).step_by(MS as usize) {
         for terminal in 0..2 {
             while forward.push(now, terminal, &packet) == Accepted::Queued {}
-            while back.queue(terminal).0 < 500_000 {
+            while back.queue(terminal).bytes < 500_000 {
                 back.push(now, terminal, &packet);
             }
         }
@@ -376,7 +376,7 @@ fn p197_a_fade_costs_the_terminal_in_it_and_a_category_has_its_own_carriers() {
         let state = served.state(11_000 * MS);
         for one in &state.terminals {
             let it = &one.counters;
-            let passed = it.packets_out + it.packets_dropped + it.packets_lost + one.queue.1;
+            let passed = it.packets_out + it.packets_dropped + it.packets_lost + one.queue.packets;
             assert!(it.packets_in >= passed, "{it:?}");
             assert_eq!(it.packets_lost, 0);
         }
@@ -510,7 +510,7 @@ fn p290_what_a_terminal_does_not_use_of_the_forward_link_goes_to_the_others() {
         packets[wanting].iter().for_each(|packet| {
             (0..2).for_each(|_| forward.offer(now, 9, packet));
         });
-        if now >= silence && ended.is_none() && forward.state(now).terminals[0].queue.1 == 0 {
+        if now >= silence && ended.is_none() && forward.state(now).terminals[0].queue.packets == 0 {
             ended = Some(now);
         }
         while let Some((due, terminal)) = forward.pop(now, &mut out) {
@@ -573,13 +573,20 @@ fn p198_every_packet_of_every_terminal_is_accounted_for_and_none_reaches_another
             for (terminal, one) in end.terminals.iter().enumerate() {
                 let it = &one.counters;
                 let seen = (it.packets_in, it.packets_out, one.queue);
-                assert_eq!(seen, (offered[terminal], released[terminal], (0, 0)));
+                assert_eq!(
+                    seen,
+                    (
+                        offered[terminal],
+                        released[terminal],
+                        link::Volume::default()
+                    )
+                );
                 let known = it.packets_out + it.packets_dropped + it.packets_lost;
                 assert_eq!(known, it.packets_in, "{index} {terminal}: {it:?}");
                 let of_fifos = one
                     .fifos
                     .iter()
-                    .map(|it| it.packets_sent + it.packets_dropped);
+                    .map(|it| it.sent.packets + it.dropped.packets);
                 assert_eq!(of_fifos.sum::<u64>(), it.packets_in, "{index} {terminal}");
             }
         }

@@ -112,7 +112,7 @@ fn p329_terminals_of_a_lab_contend_and_all_their_packets_come() {
     for one in &state.terminals {
         let seen = &one.counters;
         assert_eq!((seen.packets_in, seen.packets_out), (625, 625));
-        assert_eq!((one.queue, seen.packets_lost), ((0, 0), 0));
+        assert_eq!((one.queue, seen.packets_lost), (link::Volume::default(), 0));
         // Two replicas of 4 bursts each, and those that were retransmitted.
         assert!(
             seen.frames_sent >= 625 * 8 && seen.slots_assigned == 0,

@@ -3,7 +3,7 @@
 
 use link::{
     Accepted, Change, Counters, FifoState, Leaving, LinkConfig, LinkError, Nanos, RandomReturn,
-    SharedReturn, Stage, Waiting,
+    SharedReturn, Stage, Volume, Waiting,
 };
 
 use crate::carriers::Shared;
@@ -87,9 +87,9 @@ impl SharedReturnCarrier {
         }
     }
 
-    /// Bytes and packets that wait at a terminal.
+    /// What waits at a terminal.
     #[must_use]
-    pub fn queue(&self, terminal: usize) -> (u64, u64) {
+    pub fn queue(&self, terminal: usize) -> Volume {
         match self {
             Self::Assigned(link) => link.queue(terminal),
             Self::Random(link) => link.queue(terminal),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What a loop that drives directions needs of one, whole or in part.
 
-use crate::Nanos;
 use crate::change::Change;
 use crate::config::{LinkConfig, LinkError, Reception};
 use crate::direction_state::DirectionState;
 use crate::ledger::Counters;
 use crate::queue::FifoState;
+use crate::{Nanos, Volume};
 
 /// Result of offering a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +74,9 @@ pub trait Stage: Send {
         0
     }
 
-    /// Bytes and packets that wait, the rest of a packet in fragmentation included.
-    fn queue(&self) -> (u64, u64) {
-        (0, 0)
+    /// What waits, the rest of a packet in fragmentation included.
+    fn queue(&self) -> Volume {
+        Volume::default()
     }
 
     /// State of the FIFOs, highest priority first; the times of waiting are those since the last

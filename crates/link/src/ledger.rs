@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! What happened on a link: counters, and on demand every event.
 
-use crate::Nanos;
+use crate::{Nanos, Volume};
 use dvb::sdu::Filled;
 use std::fmt;
 use std::ops::AddAssign;
@@ -58,6 +58,17 @@ pub struct Counters {
     pub plans_lost: u64,
     /// Payload bytes of frames that carried plans, contained in `frame_bytes_used`.
     pub signalling_bytes: u64,
+}
+
+impl Counters {
+    /// What the queue dropped.
+    #[must_use]
+    pub const fn dropped(&self) -> Volume {
+        Volume {
+            packets: self.packets_dropped,
+            bytes: self.bytes_dropped,
+        }
+    }
 }
 
 impl AddAssign for Counters {

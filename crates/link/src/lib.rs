@@ -40,6 +40,7 @@ mod split;
 mod terminal_queues;
 mod trace;
 mod transmitter;
+mod volume;
 
 pub use acm::Acm;
 pub use carrier::{Carrier, Coding};
@@ -61,6 +62,7 @@ pub use signalling::{Assignments, Signalling};
 pub use split::{Receiver, Relay, Sender};
 pub use trace::{TraceError, parse_trace};
 pub use transmitter::Link;
+pub use volume::Volume;
 
 /// Nanoseconds since the start of the link.
 pub type Nanos = u64;

@@ -96,10 +96,10 @@ pub fn steady_goodput_bps(
     for frame in 0.. {
         let now = grid.start(frame);
         link.advance(now);
-        while link.queue().0 < plenty && link.push(now, &packet) == Accepted::Queued {}
+        while link.queue().bytes < plenty && link.push(now, &packet) == Accepted::Queued {}
         while link.pop(now, &mut out).is_some() {}
         let seen = link.counters();
-        if link.queue().0 == 0 {
+        if link.queue().bytes == 0 {
             break;
         }
         if frame >= OBSERVED && seen.packets_out + seen.packets_lost >= OBSERVED {
@@ -129,7 +129,7 @@ fn saturated(link: &mut Link, memory: Nanos, packet: &[u8]) -> f64 {
         if now >= settled {
             first.get_or_insert((now, link.counters()));
         }
-        while (link.queue().0 as f64) < plenty && link.push(now, packet) == Accepted::Queued {}
+        while (link.queue().bytes as f64) < plenty && link.push(now, packet) == Accepted::Queued {}
         while link.pop(now, &mut Vec::new()).is_some() {}
         now += superframe;
     }
@@ -160,7 +160,7 @@ fn alone(config: LinkConfig, ip_packet_bytes: usize) -> f64 {
     let (packet, mut came) = (ipv4_of(ip_packet_bytes), 0);
     for number in 0..SA_FRAMES {
         let now = number * frame.length;
-        while link.queue(0).1 < plenty && link.push(now, 0, &packet) == Accepted::Queued {}
+        while link.queue(0).packets < plenty && link.push(now, 0, &packet) == Accepted::Queued {}
         let end = now + frame.length;
         came += std::iter::from_fn(|| link.pop(end, &mut Vec::new())).count();
     }

@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use crate::Nanos;
 use crate::carrier::Carrier;
 use crate::config::LinkError;
+use crate::{Nanos, Volume};
 use dvb::aloha::{Algorithm, Backoff, Receiver};
 use dvb::dama;
 
@@ -169,10 +169,10 @@ impl Sending {
         self.pieces.is_empty() && self.acknowledged.is_empty() && self.lost.is_empty()
     }
 
-    /// Packets and their bytes that are on their way.
-    pub(crate) fn size(&self) -> (u64, u64) {
-        let sizes = self.packets.iter().flatten();
-        sizes.fold((0, 0), |sum, it| (sum.0 + it.bytes.len() as u64, sum.1 + 1))
+    /// What is on its way.
+    pub(crate) fn size(&self) -> Volume {
+        let packets = self.packets.iter().flatten();
+        packets.map(|it| Volume::of_packet(it.bytes.len())).sum()
     }
 
     /// Room for new packets in the next SA frame.
@@ -346,7 +346,7 @@ mod tests {
         sending.add(vec![7; 10], 2);
         sending.add(vec![8; 20], 1);
         let sent = sending.take(9);
-        assert_eq!((sent.len(), sending.size()), (3, (30, 2)));
+        assert_eq!((sent.len(), sending.size()), (3, Volume::new(2, 30)));
         assert!(sending.decoded(sent[0], 600).is_none());
         assert_eq!(sending.decoded(sent[2], 500).unwrap().bytes, [8; 20]);
         sending.missed(sent[1], 900);
@@ -361,7 +361,8 @@ mod tests {
         assert_eq!((again[0].packet, again[0].retries), (0, 1));
         sending.missed(again[0], 2000);
         sending.learn((9, 2000), || 0.0, |bytes| gone.push(bytes.to_vec()));
-        assert_eq!((&gone[..], sending.size()), (&[vec![7; 10]][..], (30, 1)));
+        let expected = (&[vec![7; 10]][..], Volume::of_packet(30));
+        assert_eq!((&gone[..], sending.size()), expected);
         let last = sending.take(9);
         assert_eq!((last.len(), sending.first), (1, 2));
         assert_eq!(sending.decoded(last[0], 3000).unwrap().bytes, [9; 30]);

@@ -16,7 +16,7 @@ use crate::random::{Process, fraction, generator};
 use crate::random_access::{Piece, RandomAccess, SaFrame, Sending};
 use crate::ring::Ring;
 use crate::shared_forward::MOST_TERMINALS;
-use crate::{Change, Nanos};
+use crate::{Change, Nanos, Volume};
 use dvb::aloha::{Receiver, decode};
 use rand_pcg::Pcg64;
 
@@ -81,7 +81,7 @@ impl Station {
     }
 
     fn is_idle(&self) -> bool {
-        self.queue.size().1 == 0 && self.sending.is_idle()
+        self.queue.size().packets == 0 && self.sending.is_idle()
     }
 
     /// The pieces that it sends in SA frame `number`, at `start`.
@@ -287,13 +287,11 @@ impl RandomReturn {
         self.terminals[terminal].ledger.counters
     }
 
-    /// Bytes and packets that wait at a terminal, those included that are on their way and not yet
-    /// decoded.
+    /// What waits at a terminal, or is on its way and not yet decoded.
     #[must_use]
-    pub fn queue(&self, terminal: usize) -> (u64, u64) {
+    pub fn queue(&self, terminal: usize) -> Volume {
         let station = &self.terminals[terminal];
-        let (waiting, sent) = (station.queue.size(), station.sending.size());
-        (waiting.0 + sent.0, waiting.1 + sent.1)
+        station.queue.size() + station.sending.size()
     }
 
     /// State of the FIFOs of a terminal, see [`crate::Stage::fifos`].

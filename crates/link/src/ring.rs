@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! First-in-first-out store of packets with a time each, without an allocation per packet.
 
-use crate::Nanos;
+use crate::{Nanos, Volume};
 use std::collections::VecDeque;
 
 #[derive(Debug)]
@@ -55,8 +55,11 @@ impl Ring {
         Some(len as usize)
     }
 
-    /// Bytes and packets in store.
-    pub(crate) fn size(&self) -> (u64, u64) {
-        (self.bytes.len() as u64, self.packets.len() as u64)
+    /// Packets in store.
+    pub(crate) fn size(&self) -> Volume {
+        Volume {
+            packets: self.packets.len() as u64,
+            bytes: self.bytes.len() as u64,
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::signalling::Assignments;
 use crate::slot_assignment::Stations;
 use crate::terminal_queues::{Lane, TerminalQueues, put};
 use crate::transmitter::Transmitter;
-use crate::{Carrier, Change, Nanos};
+use crate::{Carrier, Change, Nanos, Volume};
 use dvb::dama::Request;
 use dvb::modcod::ModCod;
 
@@ -256,17 +256,17 @@ impl SharedForward {
     #[must_use]
     pub fn counters(&self, terminal: usize) -> Counters {
         let counters = self.sender.exit().terminals[terminal].ledger.counters;
-        let (packets_dropped, bytes_dropped) = self.sender.lanes().lane(terminal).dropped();
+        let dropped = self.sender.lanes().lane(terminal).dropped();
         Counters {
-            packets_dropped,
-            bytes_dropped,
+            packets_dropped: dropped.packets,
+            bytes_dropped: dropped.bytes,
             ..counters
         }
     }
 
-    /// Bytes and packets that wait for a terminal.
+    /// What waits for a terminal.
     #[must_use]
-    pub fn queue(&self, terminal: usize) -> (u64, u64) {
+    pub fn queue(&self, terminal: usize) -> Volume {
         self.sender.lanes().lane(terminal).size()
     }
 
@@ -390,8 +390,8 @@ impl Downlink {
         carriers.filter_map(|it| it.modcod())
     }
 
-    /// Takes what a frame has for this terminal.
-    fn take(&mut self, sent: &Sent<'_>, part: &[u8], (packets, bytes): (u64, u64)) {
+    /// Takes what a frame has for this terminal; `ended`: the packets whose last byte is in it.
+    fn take(&mut self, sent: &Sent<'_>, part: &[u8], ended: Volume) {
         let end = sent.end;
         if self.last.0 != end {
             self.channel.frame_error_ratio = self.error_ratio(sent.id);
@@ -408,18 +408,19 @@ impl Downlink {
             }
         }
         ledger.counters.frame_bytes_used += part.len() as u64;
-        let mut kept = (0, 0);
+        let mut kept = Volume::default();
         if self.last.1 {
             self.decapsulator.miss();
         } else {
             self.decapsulator.receive(part, |packet| {
                 if !channel.loses_packet(end) {
-                    kept = (kept.0 + 1, kept.1 + packet.len() as u64);
+                    kept += Volume::of_packet(packet.len());
                     channel.deliver(end, packet);
                 }
             });
         }
-        ledger.lose(end, packets - kept.0, bytes - kept.1);
+        let lost = ended - kept;
+        ledger.lose(end, lost.packets, lost.bytes);
     }
 
     /// Probability that a frame in this MODCOD is not understood: by the profile's threshold, or
@@ -491,7 +492,11 @@ impl FrameOutput for Downlinks {
         for part in sent.parts {
             let terminal = &mut self.terminals[part.lane];
             let bytes = &sent.frame[part.from..part.from + part.filled.used];
-            terminal.take(sent, bytes, (part.filled.packets, part.filled.bytes));
+            let ended = Volume {
+                packets: part.filled.packets,
+                bytes: part.filled.bytes,
+            };
+            terminal.take(sent, bytes, ended);
             self.due.set(part.lane, terminal.channel.next_due());
         }
     }

@@ -17,7 +17,7 @@ use crate::signalling::{Assigned, Assignments, numbers};
 use crate::slot_assignment::Stations;
 use crate::terminal_queues::put;
 use crate::transmitter::Link;
-use crate::{Carrier, Change, Nanos};
+use crate::{Carrier, Change, Nanos, Volume};
 use dvb::dama::{self, Grant, Plan, Slot, slots};
 
 /// The return link of several terminals, as [`Link`] is that of one.
@@ -297,9 +297,9 @@ impl SharedReturn {
         self.gateway.next_plan()
     }
 
-    /// Bytes and packets that wait at a terminal.
+    /// What waits at a terminal.
     #[must_use]
-    pub fn queue(&self, terminal: usize) -> (u64, u64) {
+    pub fn queue(&self, terminal: usize) -> Volume {
         self.terminals[terminal].queue()
     }
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use crate::frame_format::Encapsulator;
 use crate::ledger::Ledger;
 use crate::queue::{FifoState, Fifos};
-use crate::{LinkConfig, Nanos};
+use crate::{LinkConfig, Nanos, Volume};
 use dvb::modcod::ModCod;
 use dvb::sdu::Filled;
 
@@ -46,7 +46,7 @@ pub(crate) struct Lane {
     /// Its MODCOD; `None`: the carrier's.
     modcod: Option<ModCod>,
     turn: Option<Turn>,
-    dropped: (u64, u64),
+    dropped: Volume,
 }
 
 /// The order of turns is that of the fields.
@@ -89,7 +89,7 @@ impl Lane {
             weight: u64::from(weight),
             modcod: None,
             turn: None,
-            dropped: (0, 0),
+            dropped: Volume::default(),
         }
     }
 
@@ -98,11 +98,14 @@ impl Lane {
         self.air.as_ref().map_or(0, Encapsulator::pending) as u64
     }
 
-    /// Bytes and packets that wait, the rest of a packet in fragmentation included.
-    pub(crate) fn size(&self) -> (u64, u64) {
+    /// What waits, the rest of a packet in fragmentation included.
+    pub(crate) fn size(&self) -> Volume {
         let pending = self.pending();
-        let (bytes, packets) = self.queue.size();
-        (bytes + pending, packets + u64::from(pending > 0))
+        let rest = Volume {
+            packets: u64::from(pending > 0),
+            bytes: pending,
+        };
+        self.queue.size() + rest
     }
 
     /// Takes out all that waits, the packet in fragmentation first and whole, with the times since
@@ -143,8 +146,8 @@ impl Lane {
         self.modcod
     }
 
-    /// Packets and bytes that its queue dropped.
-    pub(crate) const fn dropped(&self) -> (u64, u64) {
+    /// What its queue dropped.
+    pub(crate) const fn dropped(&self) -> Volume {
         self.dropped
     }
 
@@ -163,18 +166,9 @@ impl Lane {
     }
 
     /// Adds to the drops what the ledger has more than `before`.
-    fn note_drops(&mut self, before: (u64, u64), ledger: &Ledger) {
-        let counters = &ledger.counters;
-        self.dropped.0 += counters.packets_dropped - before.0;
-        self.dropped.1 += counters.bytes_dropped - before.1;
+    fn note_drops(&mut self, before: Volume, ledger: &Ledger) {
+        self.dropped += ledger.counters.dropped() - before;
     }
-}
-
-const fn drops(ledger: &Ledger) -> (u64, u64) {
-    (
-        ledger.counters.packets_dropped,
-        ledger.counters.bytes_dropped,
-    )
 }
 
 impl TerminalQueues {
@@ -225,7 +219,7 @@ impl TerminalQueues {
         ledger: &mut Ledger,
     ) -> bool {
         let lane = &mut self.all[index];
-        let before = drops(ledger);
+        let before = ledger.counters.dropped();
         let pending = lane.pending();
         let is_taken = lane.queue.push(now, packet, pending, ledger);
         lane.note_drops(before, ledger);
@@ -241,7 +235,7 @@ impl TerminalQueues {
         packets: &[(Nanos, Vec<u8>)],
         ledger: &mut Ledger,
     ) {
-        let before = drops(ledger);
+        let before = ledger.counters.dropped();
         for (_, packet) in packets {
             ledger.drop(now, packet.len());
         }
@@ -306,7 +300,7 @@ impl TerminalQueues {
         *clock = turn.airtime.max(*clock);
         let index = usize::from(turn.lane);
         let lane = &mut self.all[index];
-        let before = drops(ledger);
+        let before = ledger.counters.dropped();
         let (queue, airtime, weight) = (&mut lane.queue, &mut lane.airtime, lane.weight);
         let next = |packet: &mut Vec<u8>| {
             let own = |class: u8| (class, airtime[usize::from(class)]);

@@ -16,7 +16,7 @@ use crate::queue::{FifoState, Fifos, Queue};
 use crate::signalling::Assignments;
 use crate::slot_assignment::{Assigning, Stations, Step, Superframe};
 use crate::terminal_queues::{Lane, TerminalQueues, total};
-use crate::{Carrier, Nanos};
+use crate::{Carrier, Nanos, Volume};
 use dvb::dama::{Level, Request};
 use dvb::modcod::ModCod;
 use dvb::sdu::Filled;
@@ -510,7 +510,7 @@ impl<E: FrameOutput> Stage for Transmitter<E> {
         self.delay() / 2
     }
 
-    fn queue(&self) -> (u64, u64) {
+    fn queue(&self) -> Volume {
         self.lanes.lane(0).size()
     }
 
@@ -529,9 +529,9 @@ fn levels(config: &LinkConfig, lane: &Lane) -> Vec<Level> {
     let sizes = lane.queue.levels(lane.pending());
     fifos
         .zip(sizes)
-        .map(|(fifo, (bytes, packets))| Level {
+        .map(|(fifo, size)| Level {
             access: fifo.access,
-            bytes: air.on_air(bytes, packets, payload),
+            bytes: air.on_air(size.bytes, size.packets, payload),
         })
         .collect()
 }

@@ -8,7 +8,7 @@ use common::{GEO, Release, config, drain, forward, link, lossy, opensand_forward
 use dvb::acm::ErrorModel;
 use link::{
     Accepted, Aqm, Carrier, Change, CoDel, GilbertElliott, Handover, Jitter, Link, LinkConfig,
-    LinkError, Loss, LossModel, LossUnit, Nanos, Queue, Reception, Stage, Waiting,
+    LinkError, Loss, LossModel, LossUnit, Nanos, Queue, Reception, Stage, Volume, Waiting,
 };
 
 const MS: Nanos = 1_000_000;
@@ -123,7 +123,7 @@ fn queue_change_moves_what_waits() {
         link.push(0, &packet(number, 1000));
     }
     link.set(0, &Change::Queue(Queue::drop_tail(3000))).unwrap();
-    assert_eq!(link.queue(), (3000, 3));
+    assert_eq!(link.queue(), Volume::new(3, 3000));
     assert_eq!(link.counters().packets_dropped, 2);
     assert_eq!(
         link.set(0, &Change::Queue(Queue::drop_tail(0))),

@@ -13,7 +13,7 @@ use dvb::dama::{Access, Agreement};
 use dvb::rcs2::Waveform;
 use link::{
     Accepted, Carrier, Change, Counters, Demand, Link, LinkConfig, LinkError, Load, Nanos, Other,
-    Queue, Signalling, Stage, echo_rtt, steady_goodput_bps,
+    Queue, Signalling, Stage, Volume, echo_rtt, steady_goodput_bps,
 };
 
 #[test]
@@ -223,7 +223,7 @@ fn fifos_hold_what_the_profile_says() {
             .count()
     };
     assert_eq!((taken(46), taken(0)), (2, 5));
-    assert_eq!(link.queue(), (700, 7));
+    assert_eq!(link.queue(), Volume::new(7, 700));
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn slow_packet() -> Link {
     let mut link = Link::new(config(&[Access::Cra, Access::Rbdc], slow, 16)).unwrap();
     assert_eq!(link.push(900 * MS, &packet(1500, 0)), Accepted::Queued);
     link.advance(1500 * MS);
-    assert_eq!((link.counters().frames_sent, link.queue().1), (3, 1));
+    assert_eq!((link.counters().frames_sent, link.queue().packets), (3, 1));
     link
 }
 

@@ -97,7 +97,7 @@ fn losses_of_requests_and_plans_hold_their_ratio_and_starve_nobody() {
             (ratio(seen.plans_lost, seen.superframes) - 0.1).abs() < 0.008,
             "{seen:?}"
         );
-        let waiting = link.queue().1;
+        let waiting = link.queue().packets;
         assert!(waiting < 6000, "{access:?}: {waiting} wait");
         assert!(
             seen.packets_out + seen.packets_lost > 394_000,

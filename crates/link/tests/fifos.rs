@@ -9,7 +9,7 @@ use common::{back, config, forward};
 use dvb::dama::{Access, Agreement};
 use link::{
     Aqm, Carrier, Change, Classes, CoDel, Demand, Fifo, FifoState, FqCoDel, Link, LinkConfig,
-    Nanos, Pie, Plans, Queue, SharedForward, SharedReturn, Stage,
+    Nanos, Pie, Plans, Queue, SharedForward, SharedReturn, Stage, Volume,
 };
 use proptest::prelude::*;
 
@@ -62,18 +62,18 @@ fn p296_a_known_queue_has_the_known_times_of_waiting() {
     // Packet k starts at k ms: 101 of them have left, after 0 to 100 ms.
     link.advance(100 * MS);
     let [fifo] = &link.fifos()[..] else { panic!() };
-    assert_eq!((fifo.packets_sent, fifo.packets_dropped), (101, 0));
-    assert_eq!(fifo.queue, (99 * 1500, 99));
+    assert_eq!((fifo.sent.packets, fifo.dropped.packets), (101, 0));
+    assert_eq!(fifo.queue, Volume::new(99, 99 * 1500));
     for (share, expected_ms) in [(0.5, 50.0), (0.95, 95.0), (0.99, 99.0), (1.0, 100.0)] {
         let found = quantile_us(fifo, share);
         assert!(within(found, expected_ms * 1e3), "{share}: {found} us");
     }
     // Times are those since the last call, counters those since the start.
     let again = link.fifos();
-    assert!(again[0].waits.is_empty() && again[0].packets_sent == 101);
+    assert!(again[0].waits.is_empty() && again[0].sent.packets == 101);
     link.advance(120 * MS);
     let later = link.fifos();
-    assert_eq!(later[0].packets_sent, 121);
+    assert_eq!(later[0].sent.packets, 121);
     assert!(within(quantile_us(&later[0], 1.0), 120e3));
 }
 
@@ -97,8 +97,8 @@ fn p296_classes_have_figures_of_their_own() {
     let [urgent, rest] = &link.fifos()[..] else {
         panic!()
     };
-    let sent = [urgent, rest].map(|it| (it.packets_sent, it.packets_dropped, it.queue));
-    assert_eq!(sent, [(40, 0, (0, 0)), (41, 9, (0, 0))]);
+    let sent = [urgent, rest].map(|it| (it.sent.packets, it.dropped.packets, it.queue.packets));
+    assert_eq!(sent, [(40, 0, 0), (41, 9, 0)]);
     assert!(within(quantile_us(urgent, 1.0), 40e3), "{urgent:?}");
     assert!(within(quantile_us(rest, 0.5), 60e3), "{rest:?}");
     assert!(within(quantile_us(rest, 1.0), 80e3), "{rest:?}");
@@ -116,8 +116,8 @@ fn p296_each_terminal_of_a_shared_carrier_has_its_fifos() {
     }
     down.push(0, 0, &packet(EF, 100));
     down.advance(5 * MS);
-    let sent = [0, 1].map(|it| down.fifos(it).iter().map(|it| it.packets_sent).sum::<u64>());
-    assert_eq!((sent[0], down.fifos(0)[1].queue), (1, (0, 0)));
+    let sent = [0, 1].map(|it| down.fifos(it).iter().map(|it| it.sent.packets).sum::<u64>());
+    assert_eq!((sent[0], down.fifos(0)[1].queue.packets), (1, 0));
     assert!((1..100).contains(&sent[1]), "{sent:?}");
     assert_eq!(down.fifos(1)[1].queue, down.queue(1));
 
@@ -149,7 +149,7 @@ fn p296_each_terminal_of_a_shared_carrier_has_its_fifos() {
     let counters = up.counters(6000 * MS, 1);
     let [fifo] = &up.fifos(1)[..] else { panic!() };
     // 80 kbit at 1 Mbit/s.
-    assert_eq!((counters.packets_in, fifo.packets_sent), (10, 10));
+    assert_eq!((counters.packets_in, fifo.sent.packets), (10, 10));
     assert!(quantile_us(fifo, 1.0) > 50e3, "{fifo:?}");
     assert_eq!(up.fifos(0)[0], FifoState::default());
 }
@@ -199,12 +199,12 @@ proptest! {
         let fifos = link.fifos();
         let sum = |of: fn(&FifoState) -> u64| fifos.iter().map(of).sum::<u64>();
         let counters = link.counters();
-        prop_assert_eq!(sum(|it| it.packets_dropped), counters.packets_dropped);
-        prop_assert_eq!(sum(|it| it.queue.1), link.queue().1);
-        let all = sum(|it| it.packets_sent + it.packets_dropped + it.queue.1);
+        prop_assert_eq!(sum(|it| it.dropped.packets), counters.packets_dropped);
+        prop_assert_eq!(sum(|it| it.queue.packets), link.queue().packets);
+        let all = sum(|it| it.sent.packets + it.dropped.packets + it.queue.packets);
         prop_assert_eq!(all, counters.packets_in);
         let timed = sum(|it| it.waits.iter().map(|it| u64::from(it.packets)).sum());
-        prop_assert_eq!(timed, sum(|it| it.packets_sent));
+        prop_assert_eq!(timed, sum(|it| it.sent.packets));
         let longest = fifos.iter().flat_map(|it| &it.waits).map(|it| it.us).max();
         prop_assert!(longest.is_none_or(|us| f64::from(us) <= now as f64 / 1e3 * 1.04 + 2.0));
     }

@@ -17,7 +17,7 @@ fn frames_per_tick(ticks: u64, waiting: u64) -> Vec<u64> {
     let mut seen = 0;
     (0..ticks)
         .map(|tick| {
-            while link.queue().1 < waiting
+            while link.queue().packets < waiting
                 && link.push(tick * 10 * MS, &packet(0, 1500)) == Accepted::Queued
             {}
             link.advance(tick * 10 * MS + 1);

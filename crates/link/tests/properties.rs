@@ -10,7 +10,7 @@ use common::{
 };
 use link::{
     Accepted, Carrier, GilbertElliott, Jitter, Link, LinkConfig, Loss, LossModel, LossUnit, Nanos,
-    Queue, Stage,
+    Queue, Stage, Volume,
 };
 use proptest::prelude::*;
 
@@ -176,10 +176,10 @@ proptest! {
         for (number, &(at, len)) in arrivals.iter().enumerate() {
             let before = link.counters().packets_dropped;
             link.advance(at);
-            let (waiting, _) = link.queue();
+            let waiting = link.queue().bytes;
             let accepted = link.push(at, &packet(number as u64, len));
             prop_assert_eq!(accepted == Accepted::Dropped, link.counters().packets_dropped > before);
-            let (bytes, packets) = link.queue();
+            let Volume { packets, bytes } = link.queue();
             prop_assert!(bytes <= config.queue.bytes);
             prop_assert_eq!(bytes == 0, packets == 0);
             // Drop-tail: dropped only for want of room.
@@ -289,5 +289,5 @@ fn what_the_carrier_cannot_carry_is_dropped() {
     .unwrap();
     assert_eq!(full.push(0, &packet(0, 100)), Accepted::Queued);
     assert_eq!(full.push(0, &packet(1, 1)), Accepted::Dropped);
-    assert_eq!(full.queue(), (100, 1));
+    assert_eq!(full.queue(), Volume::of_packet(100));
 }

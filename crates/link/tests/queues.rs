@@ -5,7 +5,7 @@
 use crate::common;
 
 use common::{config, drain, forward};
-use link::{Accepted, Aqm, CoDel, FqCoDel, Link, LinkConfig, Nanos, Pie, Queue, Stage};
+use link::{Accepted, Aqm, CoDel, FqCoDel, Link, LinkConfig, Nanos, Pie, Queue, Stage, Volume};
 use proptest::prelude::*;
 
 const MS: Nanos = 1_000_000;
@@ -88,7 +88,7 @@ proptest! {
             link.advance(now);
             let accepted = link.push(now, &udp(flow, number, len, ecn));
             prop_assert!(accepted == Accepted::Queued || link.counters().packets_dropped > dropped);
-            let (bytes, packets) = link.queue();
+            let Volume { packets, bytes } = link.queue();
             prop_assert!(bytes <= queue.bytes && packets <= queue.packets, "{bytes} {packets}");
             released.extend(drain(&mut link, now));
         }
@@ -144,7 +144,7 @@ fn standing(queue: Queue, ecn: u8) -> (f64, u64, u64, f64) {
         }
         if now > 20_000 * MS {
             // At 9.8 Mbit/s.
-            waited += link.queue().0 as f64 * 8.0 / 9.8e3;
+            waited += link.queue().bytes as f64 * 8.0 / 9.8e3;
             samples += 1.0;
         }
     }
@@ -283,7 +283,7 @@ fn packets_limit_counts_the_packet_in_fragmentation() {
     );
     // The first frame of 1991 bytes holds one packet and a piece of the second.
     link.advance(1);
-    assert_eq!(link.queue().1, 1);
+    assert_eq!(link.queue().packets, 1);
     assert_eq!(link.push(1, &udp(1, 3, 1500, 0)), Accepted::Queued);
     assert_eq!(link.push(1, &udp(1, 4, 1500, 0)), Accepted::Dropped);
 }

@@ -127,7 +127,7 @@ fn p326_saturated_terminals_get_what_the_formula_says() {
         let superframes = 300;
         for now in (0..superframes * SUPERFRAME).step_by(SUPERFRAME as usize) {
             for terminal in 0..count {
-                while shared.queue(terminal).1 < 10 {
+                while shared.queue(terminal).packets < 10 {
                     shared.push(now, terminal, &packet(0, 100));
                 }
             }
@@ -351,7 +351,7 @@ proptest! {
                 seen.push((due, terminal, number(&out)));
             }
             let counters: Vec<_> = (0..count).map(|it| shared.counters(now, it)).collect();
-            let waiting: u64 = (0..count).map(|it| shared.queue(it).1).sum();
+            let waiting: u64 = (0..count).map(|it| shared.queue(it).packets).sum();
             (sent, seen, counters, waiting)
         };
         let (sent, seen, counters, waiting) = run();

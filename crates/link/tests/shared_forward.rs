@@ -8,7 +8,7 @@ use common::{config, forward, packet, received, spread};
 use dvb::modcod::MODCODS;
 use link::{
     Acm, Carrier, Change, Classes, Coding, Link, LinkConfig, LinkError, Nanos, Queue, Reception,
-    SharedForward, Signalling, Stage, steady_goodput_bps,
+    SharedForward, Signalling, Stage, Volume, steady_goodput_bps,
 };
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ fn to(terminal: usize, length: usize, dscp: u8) -> Vec<u8> {
 /// Keeps every queue full.
 fn saturate(shared: &mut SharedForward, count: usize, now: Nanos) {
     for terminal in 0..count {
-        while shared.queue(terminal).0 < 60_000 {
+        while shared.queue(terminal).bytes < 60_000 {
             shared.push(now, terminal, &to(terminal, 1500, 0));
         }
     }
@@ -376,7 +376,7 @@ proptest! {
         let mut sum = 0;
         for terminal in 0..count {
             let seen = shared.counters(terminal);
-            prop_assert_eq!(shared.queue(terminal), (0, 0));
+            prop_assert_eq!(shared.queue(terminal), Volume::default());
             prop_assert_eq!(seen.packets_in, seen.packets_out + seen.packets_lost + seen.packets_dropped);
             prop_assert_eq!(seen.bytes_in, seen.bytes_out + seen.bytes_lost + seen.bytes_dropped);
             sum += seen.frame_bytes_used;

@@ -48,7 +48,7 @@ fn from(terminal: usize, length: usize, dscp: u8) -> Vec<u8> {
 /// Keeps every queue so full that requests exceed the carrier: they are for what waits.
 fn saturate(shared: &mut SharedReturn, terminals: std::ops::Range<usize>, now: Nanos) {
     for terminal in terminals {
-        while shared.queue(terminal).0 < 12_000_000 {
+        while shared.queue(terminal).bytes < 12_000_000 {
             shared.push(now, terminal, &from(terminal, 1500, 0));
         }
     }
@@ -138,7 +138,7 @@ fn p185_the_capacity_of_an_idle_terminal_goes_to_the_others() {
     // later it has nothing.
     let silence = 8 * S;
     let mut now = silence;
-    while shared.queue(0).1 > 0 {
+    while shared.queue(0).packets > 0 {
         now += MS;
         received(&mut shared, 4, (now, now + MS), |shared, now| {
             saturate(shared, 1..4, now);
@@ -266,7 +266,7 @@ proptest! {
         let end = now + 4 * S;
         while shared.pop(end, &mut out).is_some() {}
         let seen: Vec<_> = (0..count)
-            .map(|index| (shared.counters(end, index), shared.queue(index).1))
+            .map(|index| (shared.counters(end, index), shared.queue(index).packets))
             .collect();
         // What left before the end and is still on its way.
         let mut in_flight = vec![0; count];

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use emulator::drive::Snapshot;
-use link::{FifoState, Waited};
+use link::{FifoState, Volume, Waited};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -36,9 +36,9 @@ pub(crate) struct FifoLine {
     /// that left it for a frame
     pub sent_packets: u64,
     pub dropped_packets: u64,
-    /// Packets and bytes offered, and bytes sent and dropped; for probes alone.
+    /// What was offered, and bytes sent and dropped; for probes alone.
     #[serde(skip)]
-    pub offered: (u64, u64),
+    pub offered: Volume,
     #[serde(skip)]
     pub sent_bytes: u64,
     #[serde(skip)]
@@ -59,23 +59,20 @@ pub(crate) fn of_fifos(
     let nothing = FifoState::default();
     let lines = (0..).zip(now).filter_map(|(index, now)| {
         let last = last.get(index).unwrap_or(&nothing);
-        let sent_packets = now.packets_sent.saturating_sub(last.packets_sent);
-        let dropped_packets = now.packets_dropped.saturating_sub(last.packets_dropped);
-        let had_packets = sent_packets + dropped_packets + now.queue.1 > 0;
+        let sent = now.sent.saturating_sub(last.sent);
+        let dropped = now.dropped.saturating_sub(last.dropped);
+        let had_packets = sent.packets + dropped.packets + now.queue.packets > 0;
         had_packets.then(|| FifoLine {
             fifo: names
                 .get(index)
                 .map_or_else(|| (index + 1).to_string(), Clone::clone),
-            queue_bytes: now.queue.0,
-            queue_packets: now.queue.1,
-            sent_packets,
-            dropped_packets,
-            offered: (
-                now.offered.0.saturating_sub(last.offered.0),
-                now.offered.1.saturating_sub(last.offered.1),
-            ),
-            sent_bytes: now.bytes_sent.saturating_sub(last.bytes_sent),
-            dropped_bytes: now.bytes_dropped.saturating_sub(last.bytes_dropped),
+            queue_bytes: now.queue.bytes,
+            queue_packets: now.queue.packets,
+            sent_packets: sent.packets,
+            dropped_packets: dropped.packets,
+            offered: now.offered.saturating_sub(last.offered),
+            sent_bytes: sent.bytes,
+            dropped_bytes: dropped.bytes,
             times: QueueTimes::with_waits(&now.waits),
         })
     });
@@ -151,9 +148,8 @@ mod tests {
     fn fifo(sent: u64, dropped: u64, waits: &[(u32, u32)]) -> FifoState {
         let waits = waits.iter().map(|&(us, packets)| Waited { us, packets });
         FifoState {
-            queue: (0, 0),
-            packets_sent: sent,
-            packets_dropped: dropped,
+            sent: Volume::new(sent, 0),
+            dropped: Volume::new(dropped, 0),
             waits: waits.collect(),
             ..FifoState::default()
         }

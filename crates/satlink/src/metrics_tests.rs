@@ -3,6 +3,7 @@
 
 use super::*;
 use emulator::scheduled::{Origin, Scheduled};
+use link::Volume;
 use std::sync::mpsc::channel;
 
 fn schema() -> Value {
@@ -71,10 +72,10 @@ fn snapshot(tick: u64, packets: u64) -> Snapshot {
         heard: None,
         tick,
         counters,
-        queue: (0, 0),
+        queue: Volume::default(),
         carrier: link::Carrier::Wire,
         es_n0_db: None,
-        refused: (0, 0),
+        refused: Volume::default(),
         late,
         late_packets: packets / 5,
     }
@@ -165,7 +166,7 @@ fn p192_each_terminal_has_its_figures_in_the_schema_s_form() {
             slots_assigned: 2 * packets,
             ..link::Counters::default()
         },
-        queue: (1500, 1),
+        queue: Volume::new(1, 1500),
         fifos: Vec::new(),
         carrier: link::Carrier::Wire,
         es_n0_db: Some(12.345_678),
@@ -202,9 +203,9 @@ fn p192_each_terminal_has_its_figures_in_the_schema_s_form() {
 fn fifo(sent: u64, waits: &[(u32, u32)]) -> link::FifoState {
     let waits = waits.iter();
     link::FifoState {
-        queue: (500, 1),
-        packets_sent: sent,
-        packets_dropped: 2 * sent,
+        queue: Volume::new(1, 500),
+        sent: Volume::new(sent, 0),
+        dropped: Volume::new(2 * sent, 0),
         waits: waits
             .map(|&(us, packets)| link::Waited { us, packets })
             .collect(),
@@ -217,7 +218,7 @@ fn fifo(sent: u64, waits: &[(u32, u32)]) -> link::FifoState {
 fn queues() -> Vec<(usize, Snapshot)> {
     let of = |fifos: Vec<link::FifoState>| emulator::bearer::OfTerminal {
         counters: link::Counters::default(),
-        queue: (0, 0),
+        queue: Volume::default(),
         fifos,
         carrier: link::Carrier::Wire,
         es_n0_db: None,
@@ -333,7 +334,7 @@ fn incomplete_tick_is_covered_by_the_next_sample() {
 #[test]
 fn refused_packets_are_dropped_ones() {
     let refused = Snapshot {
-        refused: (2, 2000),
+        refused: Volume::new(2, 2000),
         ..snapshot(1, 10)
     };
     let lines = written(

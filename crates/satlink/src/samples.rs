@@ -99,9 +99,9 @@ pub(crate) struct Direction {
     pub requests_lost: Option<u64>,
     /// bursts that requests asked for as volume (VBDC)
     pub slots_requested: Option<u64>,
-    /// Asked for, rates summed and bursts; for probes alone.
+    /// For probes alone.
     #[serde(skip)]
-    pub asked: (u64, u64),
+    pub asked: Asked,
     /// plans (TBTP2) that the terminal did not get
     pub plans_lost: Option<u64>,
     /// payload of frames that plans took
@@ -130,6 +130,15 @@ pub(crate) struct Direction {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub terminals: Vec<TerminalLine>,
+}
+
+/// What capacity requests asked for in an interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    /// Rates, summed over the requests.
+    pub rbdc_kbps: u64,
+    /// Volumes, summed over the requests.
+    pub vbdc_bursts: u64,
 }
 
 /// What a terminal of a shared direction did in an interval.
@@ -169,9 +178,9 @@ pub(crate) struct TerminalLine {
     pub requests: Option<u64>,
     /// bursts that these asked for as volume (VBDC)
     pub slots_requested: Option<u64>,
-    /// Asked for, rates summed and bursts; for probes alone.
+    /// For probes alone.
     #[serde(skip)]
-    pub asked: (u64, u64),
+    pub asked: Asked,
     pub plans_lost: Option<u64>,
     /// FIFOs in which a packet waited, left or was dropped, where there are several; highest
     /// priority first
@@ -196,13 +205,13 @@ impl TerminalLine {
         };
         let on_demand = |value| (now.counters.superframes > 0).then(|| delta(value));
         let out_bytes = delta(|it| it.bytes_out);
-        let came = delta(|it| it.bytes_in) + last.map_or(0, |it| it.queue.0);
-        let left = delta(|it| it.bytes_dropped) + now.queue.0;
+        let came = delta(|it| it.bytes_in) + last.map_or(0, |it| it.queue.bytes);
+        let left = delta(|it| it.bytes_dropped) + now.queue.bytes;
         let sent_bytes = came.saturating_sub(left);
         Self {
             terminal: index + 1,
-            queue_bytes: now.queue.0,
-            queue_packets: now.queue.1,
+            queue_bytes: now.queue.bytes,
+            queue_packets: now.queue.packets,
             times,
             in_packets: delta(|it| it.packets_in),
             in_bytes: delta(|it| it.bytes_in),
@@ -221,7 +230,10 @@ impl TerminalLine {
             slots_assigned: on_demand(|it| it.slots_assigned),
             requests: on_demand(|it| it.requests),
             slots_requested: on_demand(|it| it.vbdc_bursts),
-            asked: (delta(|it| it.rbdc_kbps), delta(|it| it.vbdc_bursts)),
+            asked: Asked {
+                rbdc_kbps: delta(|it| it.rbdc_kbps),
+                vbdc_bursts: delta(|it| it.vbdc_bursts),
+            },
             plans_lost: on_demand(|it| it.plans_lost),
             fifos,
         }
@@ -263,7 +275,7 @@ impl Direction {
         names: &[Vec<String>],
     ) -> Self {
         let delta = |value: fn(&Snapshot) -> u64| value(now).saturating_sub(last.map_or(0, value));
-        let out_bytes = delta(|s| s.counters.bytes_out - s.refused.1);
+        let out_bytes = delta(|s| s.counters.bytes_out - s.refused.bytes);
         let available = delta(|s| s.counters.frame_bytes_available);
         let used = delta(|s| s.counters.frame_bytes_used);
         let is_on_demand = now.counters.superframes > 0;
@@ -272,15 +284,15 @@ impl Direction {
         let names_of = |index: usize| names.get(index).map_or(&[][..], Vec::as_slice);
         let (own, fifos) = fifos::of_fifos(before, &now.fifos, names_of(0));
         Self {
-            queue_bytes: now.queue.0,
-            queue_packets: now.queue.1,
+            queue_bytes: now.queue.bytes,
+            queue_packets: now.queue.packets,
             times: QueueTimes::of_direction(own, now),
             in_packets: delta(|s| s.counters.packets_in),
             in_bytes: delta(|s| s.counters.bytes_in),
-            out_packets: delta(|s| s.counters.packets_out - s.refused.0),
+            out_packets: delta(|s| s.counters.packets_out - s.refused.packets),
             out_bytes,
             rate_bps: out_bytes as f64 * 8.0 / seconds,
-            dropped_packets: delta(|s| s.counters.packets_dropped + s.refused.0),
+            dropped_packets: delta(|s| s.counters.packets_dropped + s.refused.packets),
             dropped_bytes: delta(|s| s.counters.bytes_dropped),
             marked_packets: delta(|s| s.counters.packets_marked),
             lost_packets: delta(|s| s.counters.packets_lost),
@@ -298,10 +310,10 @@ impl Direction {
             requests: on_demand(|s| s.counters.requests),
             requests_lost: on_demand(|s| s.counters.requests_lost),
             slots_requested: on_demand(|s| s.counters.vbdc_bursts),
-            asked: (
-                delta(|s| s.counters.rbdc_kbps),
-                delta(|s| s.counters.vbdc_bursts),
-            ),
+            asked: Asked {
+                rbdc_kbps: delta(|s| s.counters.rbdc_kbps),
+                vbdc_bursts: delta(|s| s.counters.vbdc_bursts),
+            },
             plans_lost: on_demand(|s| s.counters.plans_lost),
             signalling_bytes: delta(|s| s.counters.signalling_bytes),
             late_p50_us: now.late.map(|late| late.p50),

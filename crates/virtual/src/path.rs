@@ -148,7 +148,7 @@ impl LinkHistory {
             let samples = self.0[index].iter().map(|snapshot| {
                 let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
                 QueueSample {
-                    delay_ms: snapshot.queue.0 as f64 * 8e3 / rate_bps,
+                    delay_ms: snapshot.queue.bytes as f64 * 8e3 / rate_bps,
                     rate_bps,
                 }
             });
@@ -174,7 +174,7 @@ fn at(snapshots: &[Snapshot], t_s: f64) -> Option<&Snapshot> {
 /// Time that the carrier needs for what waits, ms.
 fn queue_ms(snapshot: &Snapshot) -> f64 {
     let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
-    let (bytes, packets) = snapshot.queue;
+    let link::Volume { packets, bytes } = snapshot.queue;
     let waiting = bytes + packets * u64::from(snapshot.carrier.header_bytes());
     (waiting as f64 * 8e6 / rate_bps).round() / 1e3
 }

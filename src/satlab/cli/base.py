@@ -51,8 +51,8 @@ Jobs = Annotated[
     Path | None,
     typer.Option(
         help=(
-            "Folder of further jobs, such as OpenBACH's own; scenarios and jobs are read as"
-            " OpenBACH reads them, with warnings."
+            "Folder of further jobs, such as OpenBACH's own. Scenarios and jobs are read as"
+            " OpenBACH reads them; what it ignores is a warning."
         ),
         envvar="SATLAB_JOBS",
         resolve_path=True,
@@ -61,7 +61,7 @@ Jobs = Annotated[
 Privileges = Annotated[
     Path | None,
     typer.Option(
-        help="YAML file of what further jobs may do: {fping: [net_raw]}.",
+        help="YAML file with the capabilities of further jobs: {fping: [net_raw]}.",
         envvar="SATLAB_PRIVILEGES",
     ),
 ]

@@ -14,7 +14,9 @@ from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS
 
-bench_app = typer.Typer(no_args_is_help=True, help="Measure how many labs this host bears.")
+bench_app = typer.Typer(
+    no_args_is_help=True, help="Measure how many labs this host can run at once."
+)
 app.add_typer(bench_app, name="bench")
 MOVED = (
     "link",
@@ -37,7 +39,7 @@ def bench_host(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Find out in a minute how many labs this host bears at once, for campaigns.
+    """Measure, within a minute, how many labs this host can run at once in a campaign.
 
     Status 4: not even one.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from satlab.campaign.plan_file import Plan
 
 campaign_app = typer.Typer(
-    no_args_is_help=True, help="Plan many runs once, and run them on one host or on many."
+    no_args_is_help=True, help="Plan many runs, and run them on one host or on many."
 )
 app.add_typer(campaign_app, name="campaign")
 TaskRetries = Annotated[
@@ -30,12 +30,6 @@ TaskRetries = Annotated[
     ),
 ]
 File = Annotated[Path, typer.Argument(help="YAML file of the campaign (docs/campaigns.md).")]
-TaskRetries = Annotated[
-    int,
-    typer.Option(
-        help="Repeat a task that is out of calibration up to this many times.", min=0, max=10
-    ),
-]
 
 
 @command(
@@ -84,8 +78,8 @@ def run_campaign(
         int | None,
         typer.Option(
             help=(
-                "Tasks at once. Default: one per core; labs as many as `bench host` found, else"
-                " half of the cores."
+                "Tasks at once. Default: one per core. Tasks with labs: as many as `bench host`"
+                " found, else one per two cores."
             ),
             min=1,
             max=1000,
@@ -106,7 +100,7 @@ def run_campaign(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run the tasks of a campaign that are left; the same command goes on after any end."""
+    """Run the tasks of a campaign that are left. After a stop the same command continues."""
     from satlab.campaign import engine, planner
 
     needs.ensure("link")
@@ -233,7 +227,7 @@ def report_campaign(
         bool, typer.Option("--json", help="The dataset as JSON lines on stdout.")
     ] = False,
 ) -> int:
-    """Collect what is done as one Parquet dataset, test the effect of the host, and write the
+    """Collect finished tasks in one Parquet dataset, test the effect of the host, and write the
     report page.
     """
     from satlab.campaign import campaign_report, dataset, host_effect, reproduction
@@ -287,7 +281,7 @@ def reproduce(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="One run of the cells that serve the conclusions."),
+        typer.Option("--quick", help="One run of each cell that the conclusions need."),
     ] = False,
     runs: Annotated[
         int | None,
@@ -302,8 +296,8 @@ def reproduce(
         typer.Option(
             help=(
                 "ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003:"
-                " test4/*,more/pie/*. Default: all of the paper; types quic-warm and h3-warm are"
-                " ours, and run where they are written out."
+                " test4/*,more/pie/*. Default: all of the paper. Types quic-warm and h3-warm are not of the paper; they run only"
+                " if named in full."
             )
         ),
     ] = None,
@@ -314,8 +308,8 @@ def reproduce(
         str,
         typer.Option(
             help=(
-                "Runs at once: a number, or auto: one per core; labs as many as `bench host`"
-                " found, else half of the cores; one with --wait-quiet."
+                "Runs at once: a number, or auto: one per core. Labs: one with --wait-quiet, else"
+                " as many as `bench host` found, else one per two cores."
             )
         ),
     ] = "auto",

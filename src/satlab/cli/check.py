@@ -104,13 +104,13 @@ def check_suite(
         list[Path] | None,
         typer.Option(
             help=(
-                "Endpoint of the QUIC interop runner as the client, --endpoint's otherwise."
                 " Repeatable: each client runs with each server."
+                "Endpoint of the QUIC interop runner as the client. Default: --endpoint."
             )
         ),
     ] = None,
     server_endpoint: Annotated[
-        list[Path] | None, typer.Option(help="The same as the server.")
+        list[Path] | None, typer.Option(help="The same for the server.")
     ] = None,
     client_env: Annotated[
         list[str] | None,
@@ -121,7 +121,7 @@ def check_suite(
             )
         ),
     ] = None,
-    server_env: Annotated[list[str] | None, typer.Option(help="The same of your server.")] = None,
+    server_env: Annotated[list[str] | None, typer.Option(help="The same for your server.")] = None,
     virtual_client: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,7 +132,7 @@ def check_suite(
         ),
     ] = None,
     virtual_server: Annotated[
-        list[str] | None, typer.Option(help="The same of your server; both are needed.")
+        list[str] | None, typer.Option(help="The same for your server; both are needed.")
     ] = None,
     allow_read: Annotated[
         list[Path] | None,
@@ -210,6 +210,7 @@ def check_suite(
                 "Vary the link of one case (--cases, default: medium) under the virtual clock, and"
                 " look for conditions in which the stack dies, stalls or is slow. Each becomes a"
                 " suite. Status 1: any was found."
+                " Status 1: something was found."
             ),
             rich_help_panel=SEARCH,
         ),
@@ -228,8 +229,8 @@ def check_suite(
         Literal["quinn", "noq", "arithmetic"] | None,
         typer.Option(
             help=(
-                "What is slow is judged by: quinn, noq (BBRv3), or slow start and rate by"
-                " arithmetic. Default: quinn "
+                "Reference for what is slow: quinn, noq (BBRv3), or the arithmetic of slow start"
+                " and rate. Default: quinn "
                 "if programs or options are under test, otherwise arithmetic."
             ),
             rich_help_panel=SEARCH,
@@ -238,7 +239,7 @@ def check_suite(
     search_share: Annotated[
         float | None,
         typer.Option(
-            help="Slow is less than this share of the reference's speed. Default: 0.5.",
+            help="A transfer below this share of the reference's speed is slow. Default: 0.5.",
             min=0.01,
             max=0.99,
             rich_help_panel=SEARCH,
@@ -248,7 +249,7 @@ def check_suite(
         float | None,
         typer.Option(
             metavar="<RTT>",
-            help="A stall is longer than this many round trips without progress. Default: 10.",
+            help="A transfer without progress for this many round trips stalls. Default: 10.",
             min=3,
             max=1000,
             rich_help_panel=SEARCH,
@@ -265,7 +266,7 @@ def check_suite(
     ] = None,
     search_findings: Annotated[
         int | None,
-        typer.Option(help="End after so many findings.", min=1, max=1000, rich_help_panel=SEARCH),
+        typer.Option(help="End after this many findings.", min=1, max=1000, rich_help_panel=SEARCH),
     ] = None,
     quiet: Quiet = False,
 ) -> int:

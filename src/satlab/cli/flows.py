@@ -27,8 +27,8 @@ def flows(
         Literal["virtual", "real"],
         typer.Option(
             help=(
-                "Simulate them, or run programs in a lab, which also has quiche, ngtcp2, picoquic"
-                " and TCP."
+                "virtual: simulate the flows; real: run programs in a lab, also quiche, ngtcp2,"
+                " picoquic and TCP."
             )
         ),
     ] = "virtual",

@@ -70,8 +70,8 @@ def run(
         typer.Option(
             "--job-packages",
             help=(
-                "Fetch Debian packages that playbooks of --jobs name; these jobs alone see them,"
-                " unpacked."
+                "Fetch and unpack Debian packages that playbooks of --jobs name. Only these"
+                " jobs see them."
             ),
         ),
     ] = False,
@@ -226,7 +226,7 @@ def export(
     out: Annotated[Path, typer.Option(help="File to write: NAME.parquet, NAME.csv, or NAME.har.")],
     series: Annotated[
         bool,
-        typer.Option("--series", help="With the samples over time. Default: the summaries alone."),
+        typer.Option("--series", help="Also write samples over time. Default: only summaries."),
     ] = False,
 ) -> int:
     """Write the records of runs as one table, with values, seed, link and versions of each run as
@@ -276,7 +276,7 @@ def import_page(
     ],
     name: Annotated[str, typer.Option(help="Name of the page: a-z, 0-9, hyphens.")],
     document: Annotated[
-        str, typer.Option(help="Of a folder: the document, below it.")
+        str, typer.Option(help="For a folder: path of the document in it.")
     ] = "index.html",
 ) -> int:
     """Make a page of web-targets/: objects of the same types, sizes, domains and order; no content
@@ -301,10 +301,11 @@ def import_profile(
         Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")
     ],
     to: Annotated[
-        Path | None, typer.Option(help="New folder for the profile; default: its name, here.")
+        Path | None,
+        typer.Option(help="New folder for the profile. Default: its name, in this folder."),
     ] = None,
 ) -> int:
-    """Read a lab of OpenSAND, show what was understood and what satlink cannot do, and write a
+    """Read a lab of OpenSAND, show what it has and what satlink cannot do, and write a
     profile.
     """
     from satlab.run import profile_import
@@ -327,7 +328,7 @@ def validate(
     link: LinkOptions,
     jobs: Jobs = None,
 ) -> int:
-    """Check files without changing anything; every fault is printed."""
+    """Check files without changing anything, and print every fault."""
     from satlab.run import validate
 
     needs.ensure("link")

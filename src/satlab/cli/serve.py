@@ -54,7 +54,7 @@ def serve(
     ] = "runner",
     quiet: Quiet = False,
 ) -> int:
-    """Serve OpenBACH's REST API and the web pages; scenarios queue for the machine."""
+    """Serve OpenBACH's REST API and the web pages. Scenarios wait in a queue; one runs at a time."""
     from satlab.service import supervisor
     from satlab.service.api.account_store import Role
     from satlab.service.listen import ServeRequest

@@ -50,7 +50,7 @@ def provision(
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
-    """Provision machines that are up: another link or emulator, or changed roles."""
+    """Provision machines again, for example after a change of link, emulator or roles."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
@@ -100,7 +100,7 @@ def run(
         ),
     ] = None,
     over_ssh: Annotated[
-        bool, typer.Option("--ssh", help="Start jobs over ssh, even where a controller is.")
+        bool, typer.Option("--ssh", help="Start jobs over ssh, even if there is a controller.")
     ] = False,
     influx: Annotated[
         str | None,
@@ -115,8 +115,8 @@ def run(
     json_lines: JsonLines = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run a scenario on the machines, through OpenBACH's controller or over ssh: same run folder,
-    same report.
+    """Run a scenario on the machines, through OpenBACH's controller or over ssh. Run folder and
+    report are those of `satlab run`.
     """
     from satlab.run.catalog import scenario_file
     from satlab.vm import vm_commands

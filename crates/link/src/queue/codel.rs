@@ -87,7 +87,7 @@ impl Controller {
             self.first_above = None;
             return None;
         };
-        if now.saturating_sub(since) < config.target || ring.size().0 <= super::FULL_SIZE {
+        if now.saturating_sub(since) < config.target || ring.size().bytes <= super::FULL_SIZE {
             self.first_above = None;
             return Some((since, false));
         }

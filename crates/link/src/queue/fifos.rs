@@ -3,10 +3,9 @@
 
 use super::waits::{Waited, Waits};
 use super::{Buffer, Queue};
-use crate::LinkConfig;
-use crate::Nanos;
 use crate::demand::Demand;
 use crate::ledger::Ledger;
+use crate::{LinkConfig, Nanos, Volume};
 
 /// Classes of traffic in front of a carrier, each with a FIFO, in strict priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,18 +30,14 @@ impl Classes {
 /// What a FIFO holds, and what it did since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FifoState {
-    /// Bytes and packets that wait, the rest of a packet in fragmentation included.
-    pub queue: (u64, u64),
-    /// Packets offered, and their bytes.
-    pub offered: (u64, u64),
-    /// Packets that left it for a frame.
-    pub packets_sent: u64,
-    /// Bytes of these.
-    pub bytes_sent: u64,
-    /// Packets that it dropped, by its limit or its active management.
-    pub packets_dropped: u64,
-    /// Bytes of these.
-    pub bytes_dropped: u64,
+    /// What waits, the rest of a packet in fragmentation included.
+    pub queue: Volume,
+    /// What was offered.
+    pub offered: Volume,
+    /// What left it for a frame.
+    pub sent: Volume,
+    /// What it dropped, by its limit or its active management.
+    pub dropped: Volume,
     /// How long those packets waited that left it since this was last asked, from their arrival to
     /// the opening of the frame.
     pub waits: Vec<Waited>,
@@ -51,10 +46,9 @@ pub struct FifoState {
 /// Figures of a FIFO.
 #[derive(Debug)]
 struct Figures {
-    /// Packets and their bytes, as the next ones.
-    offered: (u64, u64),
-    sent: (u64, u64),
-    dropped: (u64, u64),
+    offered: Volume,
+    sent: Volume,
+    dropped: Volume,
     waits: Waits,
 }
 
@@ -87,9 +81,9 @@ impl Fifos {
             }
         };
         let figures = || Figures {
-            offered: (0, 0),
-            sent: (0, 0),
-            dropped: (0, 0),
+            offered: Volume::default(),
+            sent: Volume::default(),
+            dropped: Volume::default(),
             waits: Waits::new(),
         };
         Self {
@@ -109,7 +103,7 @@ impl Fifos {
 
     /// Class of the packet that goes next.
     pub(crate) fn first(&self) -> Option<u8> {
-        let waits = |buffer: &Buffer| buffer.size().1 > 0;
+        let waits = |buffer: &Buffer| buffer.size().packets > 0;
         let index = self.buffers.iter().position(waits);
         index.map(|index| index as u8)
     }
@@ -128,18 +122,20 @@ impl Fifos {
         self
     }
 
-    /// Bytes and packets that wait.
-    pub(crate) fn size(&self) -> (u64, u64) {
-        let sizes = self.buffers.iter().map(Buffer::size);
-        sizes.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1))
+    /// What waits.
+    pub(crate) fn size(&self) -> Volume {
+        self.buffers.iter().map(Buffer::size).sum()
     }
 
-    /// Bytes and packets of each FIFO, `pending` bytes of a packet in hand included.
-    pub(crate) fn levels(&self, pending: u64) -> impl Iterator<Item = (u64, u64)> {
+    /// What waits in each FIFO, `pending` bytes of a packet in hand included.
+    pub(crate) fn levels(&self, pending: u64) -> impl Iterator<Item = Volume> {
         self.buffers.iter().enumerate().map(move |(index, buffer)| {
-            let (bytes, packets) = buffer.size();
-            let pending = if index == self.last { pending } else { 0 };
-            (bytes + pending, packets + u64::from(pending > 0))
+            let bytes = if index == self.last { pending } else { 0 };
+            let rest = Volume {
+                packets: u64::from(bytes > 0),
+                bytes,
+            };
+            buffer.size() + rest
         })
     }
 
@@ -153,10 +149,8 @@ impl Fifos {
             .map(|(queue, it)| FifoState {
                 queue,
                 offered: it.offered,
-                packets_sent: it.sent.0,
-                bytes_sent: it.sent.1,
-                packets_dropped: it.dropped.0,
-                bytes_dropped: it.dropped.1,
+                sent: it.sent,
+                dropped: it.dropped,
                 waits: it.waits.take(),
             });
         states.collect()
@@ -173,11 +167,11 @@ impl Fifos {
     ) -> bool {
         let index = usize::from(self.by_dscp[dscp(packet)]);
         let pending = if index == self.last { pending } else { 0 };
-        let before = dropped(ledger);
+        let before = ledger.counters.dropped();
         let is_taken = self.buffers[index].push(now, packet, pending, ledger);
         let figures = &mut self.figures[index];
-        add(&mut figures.offered, (1, packet.len() as u64));
-        add(&mut figures.dropped, since(before, ledger));
+        figures.offered += Volume::of_packet(packet.len());
+        figures.dropped += ledger.counters.dropped() - before;
         is_taken
     }
 
@@ -186,14 +180,14 @@ impl Fifos {
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
         let fifos = self.buffers.iter_mut().zip(&mut self.figures);
         for (index, (buffer, figures)) in fifos.enumerate() {
-            if buffer.size().1 == 0 {
+            if buffer.size().packets == 0 {
                 continue;
             }
-            let before = dropped(ledger);
+            let before = ledger.counters.dropped();
             let came = buffer.pop(now, out, ledger);
-            add(&mut figures.dropped, since(before, ledger));
+            figures.dropped += ledger.counters.dropped() - before;
             if let Some(came) = came {
-                add(&mut figures.sent, (1, out.len() as u64));
+                figures.sent += Volume::of_packet(out.len());
                 figures.waits.record(now.saturating_sub(came));
                 self.last = index;
                 return true;
@@ -205,8 +199,7 @@ impl Fifos {
     /// Drops everything.
     pub(crate) fn drop_all(&mut self, now: Nanos, ledger: &mut Ledger) {
         for (buffer, figures) in self.buffers.iter_mut().zip(&mut self.figures) {
-            let (bytes, packets) = buffer.size();
-            add(&mut figures.dropped, (packets, bytes));
+            figures.dropped += buffer.size();
             buffer.drain(|_, packet| ledger.drop(now, packet.len()));
         }
     }
@@ -217,25 +210,6 @@ impl Fifos {
             buffer.drain(&mut sink);
         }
     }
-}
-
-/// Packets and bytes dropped so far.
-const fn dropped(ledger: &Ledger) -> (u64, u64) {
-    (
-        ledger.counters.packets_dropped,
-        ledger.counters.bytes_dropped,
-    )
-}
-
-/// Those dropped since `before`.
-const fn since(before: (u64, u64), ledger: &Ledger) -> (u64, u64) {
-    let now = dropped(ledger);
-    (now.0 - before.0, now.1 - before.1)
-}
-
-const fn add(sum: &mut (u64, u64), more: (u64, u64)) {
-    sum.0 += more.0;
-    sum.1 += more.1;
 }
 
 /// Differentiated services code point (RFC 2474) of an IP packet; 0 of anything else.
@@ -266,12 +240,13 @@ mod tests {
         }
         assert!(fifos.pop(0, &mut Vec::new(), &mut ledger));
         let state = fifos.states(0).remove(0);
-        assert_eq!((state.offered, state.queue), ((3, 700), (200, 1)));
-        assert_eq!((state.packets_sent, state.bytes_sent), (1, 100));
-        assert_eq!((state.packets_dropped, state.bytes_dropped), (1, 400));
+        assert_eq!(state.offered, Volume::new(3, 700));
+        assert_eq!(state.queue, Volume::new(1, 200));
+        assert_eq!(state.sent, Volume::new(1, 100));
+        assert_eq!(state.dropped, Volume::new(1, 400));
         fifos.drop_all(0, &mut ledger);
         let state = fifos.states(0).remove(0);
-        assert_eq!((state.packets_dropped, state.bytes_dropped), (2, 600));
+        assert_eq!(state.dropped, Volume::new(2, 600));
     }
 
     #[test]

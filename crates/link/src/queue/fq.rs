@@ -3,10 +3,10 @@
 
 use super::codel::Controller;
 use super::{CoDel, FqCoDel};
-use crate::Nanos;
 use crate::ledger::Ledger;
 use crate::random::{Process, generator};
 use crate::ring::Ring;
+use crate::{Nanos, Volume};
 use rand_core::RngCore;
 use std::collections::VecDeque;
 
@@ -27,8 +27,7 @@ pub(super) struct FlowQueues {
     flows: Vec<Flow>,
     new: VecDeque<usize>,
     old: VecDeque<usize>,
-    bytes: u64,
-    packets: u64,
+    size: Volume,
 }
 
 impl FlowQueues {
@@ -47,13 +46,12 @@ impl FlowQueues {
             flows: std::iter::repeat_with(flow).take(flows).collect(),
             new: VecDeque::with_capacity(flows),
             old: VecDeque::with_capacity(flows),
-            bytes: 0,
-            packets: 0,
+            size: Volume::default(),
         }
     }
 
-    pub(super) fn size(&self) -> (u64, u64) {
-        (self.bytes, self.packets)
+    pub(super) fn size(&self) -> Volume {
+        self.size
     }
 
     /// Queues a packet and returns its flow (RFC 8290 section 4.1).
@@ -61,8 +59,7 @@ impl FlowQueues {
         let index = (flow_hash(packet, self.hash_key) % self.flows.len() as u64) as usize;
         let flow = &mut self.flows[index];
         flow.ring.push(now, packet);
-        self.bytes += packet.len() as u64;
-        self.packets += 1;
+        self.size += Volume::of_packet(packet.len());
         if !flow.is_listed {
             flow.is_listed = true;
             flow.deficit = self.quantum;
@@ -76,15 +73,14 @@ impl FlowQueues {
     pub(super) fn drop_from_fattest(&mut self, now: Nanos, ledger: &mut Ledger) -> (usize, bool) {
         let listed = self.new.iter().chain(&self.old).copied();
         let fattest = listed
-            .max_by_key(|&index| self.flows[index].ring.size().0)
+            .max_by_key(|&index| self.flows[index].ring.size().bytes)
             .unwrap_or(0);
         let ring = &mut self.flows[fattest].ring;
         if let Some(bytes) = ring.discard() {
             ledger.drop(now, bytes);
-            self.bytes -= bytes as u64;
-            self.packets -= 1;
+            self.size = self.size - Volume::of_packet(bytes);
         }
-        (fattest, ring.size().1 == 0)
+        (fattest, ring.size().packets == 0)
     }
 
     /// Takes the next packet (section 4.2): when it came.
@@ -113,9 +109,7 @@ impl FlowQueues {
             let got = flow
                 .controller
                 .pop(self.codel, ecn, now, &mut flow.ring, out, ledger);
-            let after = flow.ring.size();
-            self.bytes -= before.0 - after.0;
-            self.packets -= before.1 - after.1;
+            self.size = self.size - (before - flow.ring.size());
             if got.is_some() {
                 flow.deficit -= i64::try_from(out.len()).unwrap_or(i64::MAX);
                 let list = if from_new {
@@ -150,7 +144,7 @@ impl FlowQueues {
         }
         self.new.clear();
         self.old.clear();
-        (self.bytes, self.packets) = (0, 0);
+        self.size = Volume::default();
     }
 }
 
@@ -229,7 +223,7 @@ mod tests {
             assert!(numbers.is_sorted() && numbers.len() == if port == 1 { 4 } else { 6 });
         }
         assert_eq!(order[..5], [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]);
-        assert_eq!(queues.size(), (0, 0));
+        assert_eq!(queues.size(), Volume::default());
     }
 
     #[test]
@@ -247,7 +241,7 @@ mod tests {
             .map(|number| (Nanos::from(number), number))
             .collect();
         assert_eq!(order, expected);
-        assert_eq!(queues.size(), (0, 0));
+        assert_eq!(queues.size(), Volume::default());
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod waits;
 
 use crate::ledger::Ledger;
 use crate::ring::Ring;
-use crate::{LinkError, Nanos};
+use crate::{LinkError, Nanos, Volume};
 pub(crate) use fifos::Fifos;
 pub use fifos::{Classes, FifoState};
 use fq::FlowQueues;
@@ -176,8 +176,8 @@ impl Buffer {
         Self { queue, discipline }
     }
 
-    /// Bytes and packets that wait.
-    fn size(&self) -> (u64, u64) {
+    /// What waits.
+    fn size(&self) -> Volume {
         match &self.discipline {
             Discipline::DropTail(ring) | Discipline::CoDel(ring, ..) | Discipline::Pie(ring, _) => {
                 ring.size()
@@ -235,9 +235,9 @@ impl Buffer {
 
     /// Whether so much more fits.
     fn has_room(&self, bytes: u64, packets: u64, pending: u64) -> bool {
-        let (waiting, count) = self.size();
-        waiting + pending + bytes <= self.queue.bytes
-            && count + u64::from(pending > 0) + packets <= self.queue.packets
+        let waiting = self.size();
+        waiting.bytes + pending + bytes <= self.queue.bytes
+            && waiting.packets + u64::from(pending > 0) + packets <= self.queue.packets
     }
 
     fn push_to_flow(
@@ -262,7 +262,7 @@ impl Buffer {
                 own = Some(flows.push(now, packet));
                 continue;
             };
-            if has_room || flows.size().1 == 0 {
+            if has_room || flows.size().packets == 0 {
                 return kept;
             }
             // The new packet is the last of its flow: it is gone when the flow is empty.

@@ -86,14 +86,18 @@ impl Controller {
     /// `drop_early` of RFC 8033 section 4.1.
     fn is_chosen(&mut self, ring: &Ring) -> bool {
         let calm = self.old_delay < self.config.target / 2 && self.probability < 0.2;
-        !calm && ring.size().0 > ALWAYS_ROOM && hits(&mut self.random, self.probability)
+        !calm && ring.size().bytes > ALWAYS_ROOM && hits(&mut self.random, self.probability)
     }
 
     /// Makes the updates due up to `now`; a calm controller needs none of them.
     fn update(&mut self, now: Nanos, ring: &Ring) {
         let due = now / self.config.update;
         while self.updates < due {
-            let delay = if ring.size().1 == 0 { 0 } else { self.delay };
+            let delay = if ring.size().packets == 0 {
+                0
+            } else {
+                self.delay
+            };
             self.update_once(delay);
             self.updates += 1;
             let settled = delay == self.old_delay && self.burst_allowance == self.config.burst;

@@ -175,9 +175,10 @@ impl Carriers {
 /// Rate in kbit/s and volume in kbit that the terminal asked for; of several requests in an
 /// interval the mean rate.
 pub(super) fn asked(back: &Part<'_>) -> [u64; 2] {
-    let (rates, bursts) = back.asked;
+    let requested = back.asked;
     let waveform = back.modcod_id.and_then(Waveform::by_id);
     let bytes = waveform.map_or(0, |it| it.payload_bytes as u64);
-    let rate = rates.checked_div(back.requests.unwrap_or(0)).unwrap_or(0);
-    [rate, bursts * bytes * 8 / 1000]
+    let requests = back.requests.unwrap_or(0);
+    let rate = requested.rbdc_kbps.checked_div(requests).unwrap_or(0);
+    [rate, requested.vbdc_bursts * bytes * 8 / 1000]
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use dvb::modcod::MODCODS;
 use dvb::sdu::ETHERNET_HEADER;
+use link::Volume;
 use profile::{Physical, Qos};
 
 use super::part::{FifoFigures, Part};
@@ -48,13 +49,13 @@ pub(super) struct Interval {
 }
 
 /// Bytes of packets with their Ethernet headers.
-fn ethernet((packets, bytes): (u64, u64)) -> u64 {
-    bytes + packets * ETHERNET_HEADER as u64
+fn ethernet(traffic: Volume) -> u64 {
+    traffic.bytes + traffic.packets * ETHERNET_HEADER as u64
 }
 
 /// The same, kbit/s.
-pub(super) fn kbps(packets: (u64, u64), seconds: f64) -> u64 {
-    (ethernet(packets) as f64 * 8.0 / seconds / 1e3).round() as u64
+pub(super) fn kbps(traffic: Volume, seconds: f64) -> u64 {
+    (ethernet(traffic) as f64 * 8.0 / seconds / 1e3).round() as u64
 }
 
 /// A datagram in the making.
@@ -176,10 +177,10 @@ impl Datagram {
                 FifoFigures::default()
             };
             let values = [
-                (found.queue.1 as f64 * 8e-3).round() as u64,
-                found.queue.0,
-                (found.dropped.1 as f64 * lost_unit).round() as u64,
-                found.dropped.0,
+                (found.queue.bytes as f64 * 8e-3).round() as u64,
+                found.queue.packets,
+                (found.dropped.bytes as f64 * lost_unit).round() as u64,
+                found.dropped.packets,
                 kbps(found.offered, seconds),
                 kbps(found.sent, seconds),
             ];

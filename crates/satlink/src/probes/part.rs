@@ -2,39 +2,36 @@
 //! What probes are made of: a direction as a whole, or a terminal's part of it.
 
 use crate::fifos::FifoLine;
-use crate::samples::{Direction, TerminalLine};
+use crate::samples::{Asked, Direction, TerminalLine};
+use link::Volume;
 
-/// Packets and bytes, each.
+/// What a FIFO holds and did.
 #[derive(Clone, Copy, Default)]
 pub(super) struct FifoFigures {
-    pub queue: (u64, u64),
-    pub dropped: (u64, u64),
-    pub offered: (u64, u64),
-    pub sent: (u64, u64),
+    pub queue: Volume,
+    pub dropped: Volume,
+    pub offered: Volume,
+    pub sent: Volume,
 }
 
 impl FifoFigures {
     fn of(line: &FifoLine) -> Self {
         Self {
-            queue: (line.queue_packets, line.queue_bytes),
-            dropped: (line.dropped_packets, line.dropped_bytes),
+            queue: Volume::new(line.queue_packets, line.queue_bytes),
+            dropped: Volume::new(line.dropped_packets, line.dropped_bytes),
             offered: line.offered,
-            sent: (line.sent_packets, line.sent_bytes),
+            sent: Volume::new(line.sent_packets, line.sent_bytes),
         }
     }
 
     fn plus(self, other: Self) -> Self {
         Self {
-            queue: both(self.queue, other.queue),
-            dropped: both(self.dropped, other.dropped),
-            offered: both(self.offered, other.offered),
-            sent: both(self.sent, other.sent),
+            queue: self.queue + other.queue,
+            dropped: self.dropped + other.dropped,
+            offered: self.offered + other.offered,
+            sent: self.sent + other.sent,
         }
     }
-}
-
-fn both(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
-    (one.0 + other.0, one.1 + other.1)
 }
 
 /// A direction, or a terminal's part of it, in an interval.
@@ -46,7 +43,7 @@ pub(super) struct Part<'a> {
     pub lost_frames: u64,
     pub slots_assigned: Option<u64>,
     pub requests: Option<u64>,
-    pub asked: (u64, u64),
+    pub asked: Asked,
     /// All its FIFOs together; what was sent has left the link.
     pub all: FifoFigures,
     /// Several have one name where it is that of several terminals.
@@ -67,10 +64,10 @@ impl<'a> Part<'a> {
             requests: direction.requests,
             asked: direction.asked,
             all: FifoFigures {
-                queue: (direction.queue_packets, direction.queue_bytes),
-                dropped: (direction.dropped_packets, direction.dropped_bytes),
-                offered: (direction.in_packets, direction.in_bytes),
-                sent: (direction.out_packets, direction.out_bytes),
+                queue: Volume::new(direction.queue_packets, direction.queue_bytes),
+                dropped: Volume::new(direction.dropped_packets, direction.dropped_bytes),
+                offered: Volume::new(direction.in_packets, direction.in_bytes),
+                sent: Volume::new(direction.out_packets, direction.out_bytes),
             },
             fifos: direction.fifos.iter().chain(of_terminals).collect(),
         }
@@ -97,7 +94,10 @@ impl<'a> Part<'a> {
             lost_frames: self.lost_frames + other.lost_frames,
             slots_assigned: some(self.slots_assigned, other.slots_assigned),
             requests: some(self.requests, other.requests),
-            asked: both(self.asked, other.asked),
+            asked: Asked {
+                rbdc_kbps: self.asked.rbdc_kbps + other.asked.rbdc_kbps,
+                vbdc_bursts: self.asked.vbdc_bursts + other.asked.vbdc_bursts,
+            },
             all: self.all.plus(other.all),
             ..self
         }
@@ -121,10 +121,10 @@ impl<'a> Part<'a> {
             requests: line.requests,
             asked: line.asked,
             all: FifoFigures {
-                queue: (line.queue_packets, line.queue_bytes),
-                dropped: (line.dropped_packets, line.dropped_bytes),
-                offered: (line.in_packets, line.in_bytes),
-                sent: (line.out_packets, line.out_bytes),
+                queue: Volume::new(line.queue_packets, line.queue_bytes),
+                dropped: Volume::new(line.dropped_packets, line.dropped_bytes),
+                offered: Volume::new(line.in_packets, line.in_bytes),
+                sent: Volume::new(line.out_packets, line.out_bytes),
             },
             fifos: line.fifos.iter().collect(),
         }

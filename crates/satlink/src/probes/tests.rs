@@ -4,7 +4,7 @@
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-use link::{Carrier, Counters};
+use link::{Carrier, Counters, Volume};
 
 use crate::samples::sampled;
 use emulator::bearer::OfTerminal;
@@ -46,11 +46,11 @@ fn snapshot(carrier: Carrier, es_n0_db: Option<f64>) -> Snapshot {
         terminals: Vec::new(),
         heard: None,
         counters,
-        queue: (12_500, 9),
+        queue: Volume::new(9, 12_500),
         carrier,
         es_n0_db,
         tick: 1,
-        refused: (0, 0),
+        refused: Volume::default(),
         late: None,
         late_packets: 0,
     }
@@ -306,12 +306,10 @@ fn p331_each_fifo_has_its_own_figures_where_there_are_classes() {
 /// A FIFO with one packet of so many bytes.
 fn state(bytes: u64) -> link::FifoState {
     link::FifoState {
-        queue: (bytes, 1),
-        offered: (4, 8 * bytes),
-        packets_sent: 2,
-        bytes_sent: 4 * bytes,
-        packets_dropped: 1,
-        bytes_dropped: 3 * bytes,
+        queue: Volume::new(1, bytes),
+        offered: Volume::new(4, 8 * bytes),
+        sent: Volume::new(2, 4 * bytes),
+        dropped: Volume::new(1, 3 * bytes),
         waits: Vec::new(),
     }
 }
@@ -331,7 +329,7 @@ fn p382_each_terminal_has_probes_and_the_gateway_those_of_all() {
             slots_assigned: packets,
             ..Counters::default()
         },
-        queue: (bytes, 1),
+        queue: Volume::new(1, bytes),
         carrier,
         es_n0_db: Some(es_n0_db),
         fifos: vec![link::FifoState::default(), state(bytes)],
@@ -398,7 +396,7 @@ fn p382_groups_of_carriers_have_figures_of_their_own() {
             rbdc_kbps: 100 * frames,
             ..Counters::default()
         },
-        queue: (125 * frames, frames),
+        queue: Volume::new(frames, 125 * frames),
         carrier: return_carrier(&entities),
         es_n0_db: None,
         fifos: vec![link::FifoState::default()],
@@ -433,7 +431,7 @@ fn p382_where_the_gateway_s_frames_have_tags_its_fifos_add_up_over_terminals() {
     let entities = Entities::of(&profile, &[("st-2".to_owned(), profile.clone())]);
     let terminal = |bytes: u64| OfTerminal {
         counters: Counters::default(),
-        queue: (bytes, 1),
+        queue: Volume::new(1, bytes),
         carrier: Carrier::Wire,
         es_n0_db: None,
         fifos: vec![link::FifoState::default(), state(bytes)],
