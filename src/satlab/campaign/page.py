@@ -17,11 +17,13 @@ from satlab.campaign.engine import duration
 from satlab.campaign.folder import CampaignFolder
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan import Plan
+from satlab.common import scratch
 from satlab.papers import tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.page import Axis, Page, Plot, Section, Series, Table, Text, Tile, Tiles, all_but
 
+PAGE = "report/index.html"
 MOST_PLOTS = 12
 ANSWERS = (
     "goodput_bps",
@@ -65,9 +67,11 @@ def write(
     effects: list[HostEffect],
     conclusions: Sequence[Judgement],
 ) -> Path:
-    """Write the page atomically and return its path."""
+    """Write the page atomically and return its path. Raises ConfigError."""
     made = page(plan, collected, effects, conclusions)
-    return html.write(made, folder.path / "report" / "index.html")
+    with scratch.folder("report") as own:
+        dataset.place_in(folder.path, PAGE, html.write(made, own / "index.html"))
+    return folder.path / PAGE
 
 
 def page(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from satlab.cli.base import Quiet, Retries, WaitQuiet, app, command, print_json_lines
-from satlab.common import needs
+from satlab.common import needs, scratch
 from satlab.common.console import ProgressLog, say
-from satlab.common.errors import ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
 
@@ -247,9 +247,14 @@ def report_campaign(
         log.line(f"warning: {task}: {fault}")
     judgements = []
     if reproduction.is_of_paper(plan):
-        found = reproduction.judged(plan, where, collected)
+        try:
+            found = reproduction.judged(plan, where, collected)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise ConfigError(f"{folder}: outputs of its tasks have another shape") from error
         judgements = [one for one in found.judgements if one.verdict != "not measured"]
-        results.write(found, where.path / "report")
+        with scratch.folder("results") as own:
+            file = results.write(found, own)
+            dataset.place_in(folder, f"report/{file.name}", file)
     for one in judgements:
         log.line(f"{one.conclusion.text}: {one.verdict} ({'; '.join(one.evidence)})")
     path = page.write(plan, where, collected, host_effect.effects(collected.frame), judgements)
