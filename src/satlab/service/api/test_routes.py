@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from satlab.service.api import initial_content
+from satlab.service.api import export, initial_content
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
 from satlab.service.api.context import Context
 
@@ -487,6 +487,25 @@ def test_statistics_of_a_job(ended: Path, viewer: TestClient) -> None:
     refused(viewer.get("/statistic/9/"), 404)
     refused(viewer.get("/statistic/1/?name=x&origin=abc"), 400)
     refused(viewer.get("/statistic/1/?name=x&histogram=0"), 400, "msg")
+
+
+def test_t77_statistics_of_hostile_jobs_take_bounded_memory(
+    ended: Path, viewer: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [stat(1, **{f"{n}-{m}": 1 for m in range(100)}) for n in range(30)]
+    write(ended, *many)
+    monkeypatch.setattr(export, "MAX_COLUMNS", 200)
+    assert len(viewer.get("/statistic/1/").json()["statistics"]) == 200
+    assert len(viewer.get("/statistics/satlab/").json()["satlab_ping"]) == 200
+    monkeypatch.setattr(export, "MAX_STATISTICS", 1000)
+    for path in (
+        "statistic/1/",
+        "statistic/1/?name=1-1",
+        "scenario_instance/1/csv/",
+        "scenario_instance/1/?files_count",
+    ):
+        assert "at most 1000 are read" in refused(viewer.get(f"/{path}"), 413)
+    assert viewer.get("/statistics/satlab/").json() == {}
 
 
 def test_t04_the_archive_holds_files_of_the_run_alone(

@@ -147,6 +147,7 @@ def archive(number: int, request: Request, user: Viewer, context: RequestContext
 
 
 def _csv(context: Context, instance: Instance, name: str) -> Response:
+    export.check_statistics(context, instance)
     return StreamingResponse(
         export.csv_lines(context, instance), media_type="text/csv", headers=_attachment(name)
     )
