@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from collect import raw
 from satlab.campaign import plan_file as plans
 from satlab.campaign import task_record
 from satlab.campaign.plan_file import Plan, Task
@@ -51,17 +52,26 @@ class CampaignFolder:
 
     def read(self, task: Task) -> TaskRecord | None:
         """Return a task's record; None without one, or with an invalid one."""
+        place = self.of(task).relative_to(self.path)
         try:
-            return TaskRecord.model_validate_json((self.of(task) / task_record.TASK).read_bytes())
-        except (OSError, ValidationError):
+            return TaskRecord.model_validate_json(self.content(place / task_record.TASK))
+        except (OSError, raw.RefusedError, ValidationError):
             return None
+
+    def content(self, name: Path) -> bytes:
+        """Return a document below the folder, which may be somebody else's.
+
+        Raises OSError, RefusedError.
+        """
+        with raw.open_plain(self.path, str(name), raw.DOCUMENT_BYTES) as file:
+            return file.read(raw.DOCUMENT_BYTES)
 
     def attempts(self, task: Task) -> list[Attempt]:
         """Return the attempts that ended, in their order."""
         found = []
         for file in self.of(task).glob(f"attempt-*/{task_record.ATTEMPT}"):
-            with contextlib.suppress(OSError, ValidationError):
-                found.append(Attempt.model_validate_json(file.read_bytes()))
+            with contextlib.suppress(OSError, raw.RefusedError, ValidationError):
+                found.append(Attempt.model_validate_json(self.content(file.relative_to(self.path))))
         return sorted(found, key=lambda attempt: attempt.number)
 
     def begin(self, plan: Plan, *, replace: bool = False) -> str:

@@ -17,11 +17,13 @@ from satlab.campaign.dataset import TASK_METRIC, Collected
 from satlab.campaign.engine import duration
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan_file import Plan
-from satlab.papers import paper_report, result_tables
+from satlab.common import scratch
+from satlab.papers import result_tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.page import Axis, Page, Plot, Section, Series, Table, Text, Tile, Tiles, all_but
 
+PAGE = "report/index.html"
 MOST_PLOTS = 12
 ANSWERS = (
     "goodput_bps",
@@ -65,11 +67,11 @@ def write(
     effects: list[HostEffect],
     conclusions: Sequence[Judgement],
 ) -> Path:
-    """Write the page atomically and return its path. The page of a reproduction stays."""
-    path = folder.path / "report" / "index.html"
-    if paper_report.is_at(path):
-        path = path.with_name("campaign.html")
-    return html.write(page(plan, collected, effects, conclusions), path)
+    """Write the page atomically and return its path. Raises ConfigError."""
+    made = page(plan, collected, effects, conclusions)
+    with scratch.folder("report") as own:
+        dataset.place_in(folder.path, PAGE, html.write(made, own / "index.html"))
+    return folder.path / PAGE
 
 
 def page(

@@ -16,11 +16,14 @@ from typing import Any
 
 import polars as pl
 
+from collect import raw
 from satlab.campaign import task_record, task_samples
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.plan_file import Plan, Task, Value
 from satlab.campaign.task_record import TaskRecord
 from satlab.campaign.task_samples import Sample
+from satlab.common import plain_files, scratch
+from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
 
 NAME, DICTIONARY = "dataset", "data-dictionary.csv"
@@ -87,9 +90,10 @@ def collect(plan: Plan, folder: CampaignFolder) -> Collected:
             changed[task.id] = fault
         elif found is not None:
             parsed, fault = _output(task, found, folder)
-        if task.rule == "flows" and isinstance(parsed, dict):
+        made = list(_rows(plan, task, found, (parsed, fault)))
+        if task.rule == "flows" and isinstance(parsed, dict) and len(made) > 1:
             outcomes[task.id] = parsed
-        rows += _rows(plan, task, found, (parsed, fault))
+        rows += made
     frame = pl.DataFrame(rows, schema=_schema(plan), strict=False)
     _write(frame, folder.path)
     return Collected(frame, records, changed, outcomes)
@@ -122,9 +126,22 @@ def measured(frame: pl.DataFrame) -> pl.DataFrame:
     return kept.with_columns(pl.Series(SERIES, series, dtype=pl.String))
 
 
+def place_in(folder: Path, name: str, file: Path) -> None:
+    """Put a file into a campaign's folder, over no link of it. Raises ConfigError."""
+    try:
+        plain_files.put(folder.resolve(), name, file)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder / name}: {error.strerror}", hint="copy the campaign to a folder of your own"
+        ) from error
+
+
 def _changed(found: TaskRecord, place: Path) -> str:
     """Return the files that have changed since the task ended; empty if none has."""
-    now = task_record.hashes(place / found.counts)
+    try:
+        now = task_record.hashes(place / found.counts)
+    except ValueError as error:
+        return f"is not what an attempt leaves: {error}"
     names = sorted(
         name for name in now.keys() | found.files.keys() if now.get(name) != found.files.get(name)
     )
@@ -133,10 +150,12 @@ def _changed(found: TaskRecord, place: Path) -> str:
 
 def _output(task: Task, found: TaskRecord, folder: CampaignFolder) -> tuple[Any, str]:
     """Return the output of a task's command, and the reason if it cannot be read (else empty)."""
+    place = folder.of(task).relative_to(folder.path) / found.counts
     try:
-        text = (folder.of(task) / found.counts / task_record.OUTPUT).read_text(encoding="utf-8")
-        return task_samples.parse(task.rule, text), ""
-    except (OSError, ValueError) as error:
+        return task_samples.parse(
+            task.rule, folder.content(place / task_record.OUTPUT).decode()
+        ), ""
+    except (OSError, raw.RefusedError, ValueError, RecursionError) as error:
         return None, _unreadable(error)
 
 
@@ -184,7 +203,7 @@ def _rows(
 def _samples(task: Task, factors: Mapping[str, Value], parsed: Any) -> tuple[list[Sample], str]:
     try:
         return task_samples.of(task.rule, factors, parsed), ""
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         return [], _unreadable(error)
 
 
@@ -204,15 +223,18 @@ def _schema(plan: Plan) -> dict[str, type[pl.DataType]]:
 
 
 def _write(frame: pl.DataFrame, folder: Path) -> None:
-    """Replace the dataset as a whole."""
-    scratch, target = folder / f".{NAME}", folder / NAME
-    shutil.rmtree(scratch, ignore_errors=True)
-    for (cell,), part in frame.group_by(["cell"], maintain_order=True):
-        place = scratch / f"cell={cell}"
-        place.mkdir(parents=True)
-        part.write_parquet(place / "part.parquet")
+    """Replace the dataset as a whole, over no link of a folder that may be somebody else's."""
+    new, target = folder / f".{NAME}", folder / NAME
+    for link in (new, target):
+        if link.is_symlink():
+            link.unlink()
+    shutil.rmtree(new, ignore_errors=True)
+    with scratch.folder("dataset") as own:
+        for (cell,), part in frame.group_by(["cell"], maintain_order=True):
+            part.write_parquet(own / "part.parquet")
+            place_in(folder, f"{new.name}/cell={cell}/part.parquet", own / "part.parquet")
     shutil.rmtree(target, ignore_errors=True)
-    scratch.rename(target)
+    new.rename(target)
     lines = [f'{name},{kind.__name__},"{text}"' for name, (kind, text) in COLUMNS.items()]
     lines += [
         f'{name},String,"factor of the campaign"' for name in frame.columns if name not in COLUMNS

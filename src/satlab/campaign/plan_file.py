@@ -11,11 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from collect import raw
 from satlab import __version__
 from satlab.campaign.task_request import Lab, LocalRun, Request, Rule, Strict
 from satlab.common.errors import ConfigError, Fault
 
 FILE = "plan.json"
+MOST_BYTES = 256 << 20
+"""Largest plan, bytes."""
 HINT = "satlab campaign run FILE writes it"
 ID = r"[A-Za-z0-9][A-Za-z0-9=._-]{0,119}"
 Id = Annotated[str, Field(pattern=rf"^{ID}$")]
@@ -132,8 +135,9 @@ def digest(text: str) -> str:
 def load(file: Path, expected: str | None = None) -> Plan:
     """Read a plan; with `expected` only that of this SHA-256. Raises ConfigError."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with raw.open_plain(file.parent, file.name, MOST_BYTES) as opened:
+            text = opened.read(MOST_BYTES).decode()
+    except (OSError, raw.RefusedError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} holds no plan of a campaign: {error}", hint=HINT) from error
     return parse(text, str(file), expected)
 

@@ -278,7 +278,11 @@ def _run(task: Task, folder: CampaignFolder, collected: Collected) -> Run | None
         flows = collected.outcomes.get(task.id)
         return None if flows is None else cell_run.of_flows(task.number, flows)
     failed, off = found.status == "failed", found.status == "out of calibration"
-    files = sorted((folder.of(task) / found.counts).glob("*/records.parquet"))
+    files = sorted(
+        file
+        for file in (folder.of(task) / found.counts).glob("*/records.parquet")
+        if file.is_file() and not file.is_symlink()
+    )
     try:
         records = Records.of_file(files[0]) if files else Records(())
     except (OSError, ValueError, pl.exceptions.PolarsError):

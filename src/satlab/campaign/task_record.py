@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -18,11 +18,14 @@ from satlab import __version__
 from satlab.campaign import host_stamp
 from satlab.campaign.plan_file import Id
 from satlab.campaign.task_request import Request, Rule, Strict
+from satlab.common import plain_files
 from satlab.common.errors import ExitStatus
 from satlab.run import manifest
 
 ATTEMPT, TASK, OUTPUT, LOG = "attempt.json", "task.json", "output.json", "log"
 Status = Literal["ok", "failed", "out of calibration"]
+MOST_FILES, MOST_DEPTH, MOST_BYTES = 100_000, 32, 64 << 30
+"""Limits of what an attempt leaves, files, folders in each other, bytes."""
 NODE = "SLURMD_NODENAME"
 """Slurm's name of a node: several may be on one host."""
 
@@ -79,7 +82,7 @@ class TaskRecord(Strict):
     satlab_version: str = __version__
     status: Status
     attempts: tuple[Attempt, ...] = Field(min_length=1)
-    counts: str
+    counts: Annotated[str, Field(pattern=r"^attempt-[1-9][0-9]{0,5}$")]
     files: Mapping[str, str]
 
     @property
@@ -127,8 +130,14 @@ def this_host() -> Host:
 def hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each plain file below a folder, by its path relative to the folder.
 
-    Links are not followed.
+    The folder may be somebody else's. Links are not followed. Raises ValueError if there is more
+    than an attempt leaves.
     """
-    files = (Path(where) / name for where, _, names in os.walk(folder) for name in names)
-    plain = sorted(file for file in files if file.is_file() and not file.is_symlink())
-    return {str(file.relative_to(folder)): manifest.sha256(file) for file in plain}
+    found = list(plain_files.walk(folder.resolve(), MOST_DEPTH, MOST_FILES, MOST_FILES))
+    if len(found) >= MOST_FILES or sum(file.size for file in found) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_FILES} files or {MOST_BYTES} bytes")
+    return {file.name: manifest.sha256(folder / file.name) for file in sorted(found, key=_name)}
+
+
+def _name(file: plain_files.Found) -> str:
+    return file.name

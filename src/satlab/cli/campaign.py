@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from satlab.cli.base import Quiet, Retries, WaitQuiet, app, command, print_json_lines
-from satlab.common import needs
+from satlab.common import needs, scratch
 from satlab.common.console import ProgressLog, say
-from satlab.common.errors import ExitStatus
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
 
@@ -243,9 +243,14 @@ def report_campaign(
         log.line(f"warning: {task}: {fault}")
     judgements = []
     if reproduction.is_of_paper(plan):
-        found = reproduction.judged(plan, where, collected)
+        try:
+            found = reproduction.judged(plan, where, collected)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise ConfigError(f"{folder}: outputs of its tasks have another shape") from error
         judgements = [one for one in found.judgements if one.verdict != "not measured"]
-        results.write(found, where.path / "report")
+        with scratch.folder("results") as own:
+            file = results.write(found, own)
+            dataset.place_in(folder, f"report/{file.name}", file)
     for one in judgements:
         log.line(f"{one.conclusion.text}: {one.verdict} ({'; '.join(one.evidence)})")
     path = campaign_report.write(
@@ -296,8 +301,8 @@ def reproduce(
         typer.Option(
             help=(
                 "ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003:"
-                " test4/*,more/pie/*. Default: all of the paper. Types quic-warm and h3-warm are not of the paper; they run only"
-                " if named in full."
+                " test4/*,more/pie/*. Default: all of the paper. Types quic-warm and h3-warm"
+                " are not of the paper; they run only if named in full."
             )
         ),
     ] = None,

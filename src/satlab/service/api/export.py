@@ -27,6 +27,10 @@ from satlab.service.api.strict_json import loads
 Record = dict[str, Any]
 MAX_LINE = 1 << 20
 """Longest line of `stats.jsonl`, bytes; the pieces of a longer one are not valid records."""
+MAX_STATISTICS = 32 << 20
+"""Largest `stats.jsonl` that is read for an answer, bytes; an hour of ten records a second has 7
+MB.
+"""
 MAX_COLUMNS = 1000
 """Largest number of statistics in a CSV; further names are left out."""
 _CHUNK = 1 << 16
@@ -49,8 +53,9 @@ _META = (
 def records(context: Context, instance: Instance) -> Iterator[Record]:
     """Yield the statistics of a run.
 
-    Jobs write the file, so lines that are not valid records are left out.
+    Jobs write the file, so lines that are not valid records are left out. Raises ApiError: 413.
     """
+    check_statistics(context, instance)
     if instance.run_id is None:
         return
     path = context.settings.runs / instance.run_id / "raw" / "stats.jsonl"
@@ -62,6 +67,23 @@ def records(context: Context, instance: Instance) -> Iterator[Record]:
                 record = loads(line)
                 if _is_record(record):
                     yield record
+
+
+def statistics_bytes(context: Context, instance: Instance) -> int:
+    """Return the size of a run's statistics."""
+    path = context.settings.runs / str(instance.run_id) / "raw" / "stats.jsonl"
+    return path.stat().st_size if path.is_file() else 0
+
+
+def check_statistics(context: Context, instance: Instance) -> None:
+    """Raise ApiError, 413, if a run has more statistics than are read for an answer."""
+    size = statistics_bytes(context, instance)
+    if size > MAX_STATISTICS:
+        what = (
+            f"The statistics of run {instance.run_id} have {size} bytes, at most {MAX_STATISTICS}"
+            " are read: request the folder of the run"
+        )
+        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
 
 
 def _is_record(record: Any) -> bool:
@@ -173,7 +195,14 @@ def archive(
         for job, statistic in sorted(set(requested))
         for each in _stored(context, instance, job, statistic)
     ]
-    _check_size(context, [path for _, path in files], ": request fewer statistics")
+    size, most = sum(path.stat().st_size for _, path in files), context.settings.archive_bytes
+    if size > most:
+        what = (
+            f"The stored files have {size} bytes, an archive has at most {most}: request fewer"
+            " statistics"
+        )
+        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
+    check_statistics(context, instance)
     return _archive(_members(context, instance, files))
 
 

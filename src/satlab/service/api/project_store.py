@@ -4,14 +4,26 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from sqlite3 import Row
 from typing import Any
 
+from satlab.service.api.api_answers import ApiError
 from satlab.service.api.database import Store, dumps
 
 Document = dict[str, Any]
 MOST_VERSIONS = 100
 """Versions of a scenario that are kept."""
+MOST_PROJECTS = 200
+MOST_BYTES, MOST_OF_PROJECT = 128 << 20, 32 << 20
+"""Descriptions, entities and scenarios with their versions: of all projects, and of one."""
+_SIZES = """
+    SELECT project, sum(size) AS size FROM (
+        SELECT name AS project, length(description) + length(owners) AS size FROM projects
+        UNION ALL SELECT project, length(name) + length(description) FROM entities
+        UNION ALL SELECT project, length(document) FROM scenarios
+    ) GROUP BY project
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,10 @@ class Catalog:
         return self._project(row) if row else None
 
     def put_project(self, project: Project) -> None:
-        """Create a project or replace its description, owners and entities."""
+        """Create a project or replace its description, owners and entities.
+
+        Raises ApiError: 413.
+        """
         with self.store.transaction() as connection:
             owners = dumps(list(project.owners))
             connection.execute(
@@ -63,13 +78,20 @@ class Catalog:
             )
             connection.execute("DELETE FROM entities WHERE project = ?", (project.name,))
             for entity in project.entities:
-                self.put_entity(project.name, entity)
+                self._put_entity(project.name, entity)
+            self._check_room(project.name)
 
     def remove_project(self, name: str) -> None:
         """Remove a project with its entities and scenarios, but not its instances."""
         self.store.write("DELETE FROM projects WHERE name = ?", name)
 
     def put_entity(self, project: str, entity: Entity) -> None:
+        """Create or replace an entity. Raises ApiError: 413."""
+        with self.store.transaction():
+            self._put_entity(project, entity)
+            self._check_room(project)
+
+    def _put_entity(self, project: str, entity: Entity) -> None:
         row = (project, entity.name, entity.description, entity.agent)
         self.store.write("INSERT OR REPLACE INTO entities VALUES (?, ?, ?, ?)", *row)
 
@@ -104,7 +126,7 @@ class Catalog:
 
     def add_version(self, project: str, name: str, document: Document) -> int:
         """Store a new version of a scenario and return its number; the latest `MOST_VERSIONS` are
-        kept.
+        kept. Raises ApiError: 413.
         """
         with self.store.transaction() as connection:
             earlier = self.versions(project, name)
@@ -113,6 +135,7 @@ class Catalog:
             connection.execute("INSERT INTO scenarios VALUES (?, ?, ?, ?, ?)", row)
             sql = "DELETE FROM scenarios WHERE project = ? AND name = ? AND version <= ?"
             connection.execute(sql, (project, name, version - MOST_VERSIONS))
+            self._check_room(project)
         return version
 
     def remove_scenario(self, project: str, name: str) -> None:
@@ -132,6 +155,17 @@ class Catalog:
         if favorite:
             sql = "INSERT OR IGNORE INTO favorites VALUES (?, ?, ?)"
         self.store.write(sql, login, project, scenario)
+
+    def _check_room(self, changed: str) -> None:
+        """Raise ApiError, 413, if there is too much now; the transaction around it is undone."""
+        sizes = {row["project"]: row["size"] for row in self.store.rows(_SIZES)}
+        for size, most, what in (
+            (len(sizes), MOST_PROJECTS, "There are too many projects"),
+            (sizes.get(changed, 0), MOST_OF_PROJECT, "The project is too large"),
+            (sum(sizes.values()), MOST_BYTES, "The projects are too large"),
+        ):
+            if size > most:
+                raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{what}: at most {most}")
 
     def _project(self, row: Row) -> Project:
         sql = "SELECT name, description, agent FROM entities WHERE project = ? ORDER BY name"

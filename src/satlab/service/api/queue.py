@@ -35,8 +35,25 @@ POLL_S = 0.2
 """Period at which the queue polls the helper, s."""
 MAX_PAUSE_S = 10.0
 """Longest pause between two tries of a queue that fails, s; it doubles from `POLL_S`."""
-MOST_ENDED = 2000
-"""Instances that have ended and are not pinned; older ones are forgotten at the next launch."""
+MOST_BYTES = 32 << 20
+"""Requests of instances that wait; and requests and progress of those that have ended and are not
+pinned: of these, the oldest of the account that has most are forgotten at the next launch.
+"""
+LEAST_BYTES = 16 << 10
+"""What an instance counts at least, so that at most 2000 have ended."""
+_FORGET = """
+    WITH ended AS (
+        SELECT id, user, max(:least, length(request) + coalesce(length(progress), 0)) AS size
+        FROM instances WHERE status NOT IN (:waiting, :running)
+        AND id NOT IN (SELECT instance FROM marks WHERE pinned = 1)
+    ), of_account AS (
+        SELECT id, size, sum(size) OVER (PARTITION BY user ORDER BY id DESC) AS place FROM ended
+    ), kept AS (
+        SELECT id, sum(size) OVER (ORDER BY place, id DESC) AS total FROM of_account
+    )
+    DELETE FROM instances WHERE id IN (SELECT id FROM kept WHERE total > :most)
+"""
+"""Newer ones come first, each behind as many bytes of its account."""
 MAX_ID = (1 << 63) - 1
 """Largest integer that SQLite holds."""
 OUTCOMES = {
@@ -146,16 +163,15 @@ class Queue:
                 f"the queue cannot go on: {self._failure}", "try again later; see the server's log"
             )
         with self._store.transaction() as connection:
-            (waiting,) = connection.execute(
-                "SELECT COUNT(*) FROM instances WHERE status = ?", (ScenarioStatus.SCHEDULING,)
-            ).fetchone()
-            if waiting >= self._most_queued:
-                raise QueueFullError(f"{waiting} instances wait already", "stop some, or wait")
+            self._check_room(connection, launch)
             connection.execute(
-                "DELETE FROM instances WHERE id IN (SELECT id FROM instances WHERE status NOT IN"
-                " (?, ?) AND id NOT IN (SELECT instance FROM marks WHERE pinned = 1) ORDER BY id"
-                " DESC LIMIT -1 OFFSET ?)",
-                (ScenarioStatus.SCHEDULING, ScenarioStatus.RUNNING, MOST_ENDED),
+                _FORGET,
+                {
+                    "least": LEAST_BYTES,
+                    "most": MOST_BYTES,
+                    "waiting": ScenarioStatus.SCHEDULING,
+                    "running": ScenarioStatus.RUNNING,
+                },
             )
             number = self._store.reserve("scenario_instance", 1 + launch.subs)
             first_job = self._store.reserve("job_instance", launch.jobs)
@@ -182,6 +198,23 @@ class Queue:
             launched = self._get(number)
         self._counters.add("runs_launched")
         return launched
+
+    def _check_room(self, connection: sqlite3.Connection, launch: LaunchRequest) -> None:
+        """Check that one more may wait. One account has half of the places: others find room.
+
+        Raises QueueFullError.
+        """
+        waiting, own, size, own_size = connection.execute(
+            "SELECT count(*), total(user = :user), total(length(request)),"
+            " total((user = :user) * length(request)) FROM instances WHERE status = :status",
+            {"user": launch.user, "status": ScenarioStatus.SCHEDULING},
+        ).fetchone()
+        if waiting >= self._most_queued or size > MOST_BYTES:
+            raise QueueFullError(f"{waiting} instances wait already", "stop some, or wait")
+        if own >= max(1, self._most_queued // 2) or own_size > MOST_BYTES // 2:
+            raise QueueFullError(
+                f"{own:.0f} instances of {launch.user} wait already", "stop some, or wait"
+            )
 
     def stop(self, number: int) -> None:
         """Stop an instance: at once if it waits, else when its run has ended."""

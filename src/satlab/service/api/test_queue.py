@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from satlab.common.errors import HostError
 from satlab.service.api import queue
-from satlab.service.api.conftest import SCENARIO_REQUEST, Clock, FakeHelper
+from satlab.service.api.conftest import DOCUMENT, SCENARIO_REQUEST, Clock, FakeHelper
 from satlab.service.api.database import Store
 from satlab.service.api.queue import (
     LOST,
@@ -29,8 +29,10 @@ from satlab.service.api.queue import (
 from satlab.service.root_helper.protocol import HelperError, RunStatus
 
 
-def launch(subs: int = 0, jobs: int = 1) -> LaunchRequest:
-    return LaunchRequest("satlab", "runner", SCENARIO_REQUEST, subs, jobs)
+def launch(subs: int = 0, jobs: int = 1, user: str = "runner", size: int = 0) -> LaunchRequest:
+    document = DOCUMENT | {"description": "x" * size}
+    request = SCENARIO_REQUEST.model_copy(update={"documents": {"nothing": document}})
+    return LaunchRequest("satlab", user, request, subs, jobs)
 
 
 class Server:
@@ -84,7 +86,7 @@ def test_one_runs_at_a_time_in_the_order_of_the_launches(server: Server) -> None
 def test_t30_ended_instances_are_forgotten_in_time(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "MOST_ENDED", 3)
+    monkeypatch.setattr(queue, "MOST_BYTES", 3 * queue.LEAST_BYTES)
     waiting = server.queue.launch(launch()).id
     for _ in range(5):
         number = server.queue.launch(launch()).id
@@ -239,11 +241,48 @@ def test_stop_before_and_while_running(server: Server) -> None:
 def test_t15_the_queue_is_bounded(tmp_path: Path) -> None:
     server = Server(tmp_path / "queue.sqlite", most_queued=2)
     server.queue.launch(launch())
-    server.queue.launch(launch())
+    server.queue.launch(launch(user="other"))
     with pytest.raises(QueueFullError):
-        server.queue.launch(launch())
+        server.queue.launch(launch(user="third"))
     server.step()
     server.queue.launch(launch())
+
+
+def test_t76_an_account_leaves_room_in_the_queue_for_others(tmp_path: Path) -> None:
+    server = Server(tmp_path / "queue.sqlite", most_queued=4)
+    for _ in range(2):
+        server.queue.launch(launch())
+    with pytest.raises(QueueFullError, match="2 instances of runner"):
+        server.queue.launch(launch())
+    server.queue.launch(launch(user="other"))
+
+
+def test_t76_large_requests_of_an_account_leave_room_for_others(tmp_path: Path) -> None:
+    server = Server(tmp_path / "queue.sqlite")
+    with pytest.raises(QueueFullError, match="of runner"):
+        for _ in range(100):
+            server.queue.launch(launch(size=1 << 20))
+    server.queue.launch(launch(user="other", size=1 << 20))
+    rows = server.store.rows("SELECT length(request) AS size FROM instances")
+    assert sum(row["size"] for row in rows) < queue.MOST_BYTES
+
+
+def test_t76_ended_instances_of_one_account_do_not_displace_those_of_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "MOST_BYTES", 8 * queue.LEAST_BYTES)
+
+    def end(user: str, size: int = 0) -> int:
+        number = server.queue.launch(launch(user=user, size=size)).id
+        server.queue.stop(number)
+        return number
+
+    quiet = [end("quiet") for _ in range(3)]
+    for _ in range(20):
+        end("loud", 2 * queue.LEAST_BYTES)
+    found = server.everything()
+    assert quiet == [each.id for each in found if each.user == "quiet"]
+    assert len(found) < 8
 
 
 def test_ids_are_never_given_twice(server: Server) -> None:

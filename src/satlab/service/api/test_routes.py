@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from satlab.service.api import initial_content
+from satlab.service.api import catalog, export, initial_content
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper, progress_of
 from satlab.service.api.dependencies import Context
 
@@ -424,6 +424,44 @@ def test_statistics_of_a_job(ended: Path, viewer: TestClient) -> None:
     refused(viewer.get("/statistic/9/"), 404)
     refused(viewer.get("/statistic/1/?name=x&origin=abc"), 400)
     refused(viewer.get("/statistic/1/?name=x&histogram=0"), 400, "msg")
+
+
+def test_t77_statistics_of_hostile_jobs_take_bounded_memory(
+    ended: Path, viewer: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [stat(1, **{f"{n}-{m}": 1 for m in range(100)}) for n in range(30)]
+    write(ended, *many)
+    monkeypatch.setattr(export, "MAX_COLUMNS", 200)
+    assert len(viewer.get("/statistic/1/").json()["statistics"]) == 200
+    assert len(viewer.get("/statistics/satlab/").json()["satlab_ping"]) == 200
+    monkeypatch.setattr(export, "MAX_STATISTICS", 1000)
+    for path in (
+        "statistic/1/",
+        "statistic/1/?name=1-1",
+        "scenario_instance/1/csv/",
+        "scenario_instance/1/?files_count",
+    ):
+        assert "at most 1000 are read" in refused(viewer.get(f"/{path}"), 413)
+    assert viewer.get("/statistics/satlab/").json() == {}
+
+
+def test_t78_projects_and_what_is_in_them_are_bounded(
+    runner: TestClient, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(context.catalog.projects())
+    large = {"name": "nothing", "description": "x" * 9000, "openbach_functions": []}
+    monkeypatch.setattr(catalog, "MOST_OF_PROJECT", 50_000)
+    assert runner.post("/project/", json={"name": "a", "scenario": [large]}).status_code == 200
+    changes = (runner.put("/project/a/scenario/nothing/", json=large) for _ in range(10))
+    assert {answer.status_code for answer in changes} == {200, 413}
+    entity = {"name": "e", "description": "x" * 9000}
+    refused(runner.post("/project/a/entity/", json=entity), 413)
+    monkeypatch.setattr(catalog, "MOST_PROJECTS", before + 1)
+    refused(runner.post("/project/", json={"name": "b"}), 413)
+    assert len(context.catalog.projects()) == before + 1
+    monkeypatch.setattr(catalog, "MOST_BYTES", 40_000)
+    refused(runner.put("/project/a/scenario/nothing/", json=large), 413)
+    assert runner.delete("/project/a/").status_code in (204, 403)
 
 
 def test_t04_the_archive_holds_files_of_the_run_alone(

@@ -165,7 +165,7 @@ def test_t15_notes_and_pins_are_bounded(
 def test_a_pinned_run_is_not_forgotten(
     runner: TestClient, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "MOST_ENDED", 1)
+    monkeypatch.setattr(queue, "MOST_BYTES", queue.LEAST_BYTES)
     numbers = [launch(runner) for _ in range(3)]
     post(runner, "/runs/pin", run=str(numbers[0]))
     for number in numbers:

@@ -147,6 +147,7 @@ def archive(
 
 
 def _csv(context: Context, instance: Instance, name: str) -> Response:
+    export.check_statistics(context, instance)
     return StreamingResponse(
         export.csv_lines(context, instance), media_type="text/csv", headers=attachment(name)
     )

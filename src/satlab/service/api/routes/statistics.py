@@ -25,14 +25,26 @@ MAX_VALUE = 1e150
 
 @router.get("/statistics/{project}/")
 def of_project(project: str, user: Viewer, context: RequestContext) -> dict[str, list[str]]:
-    """Return the names of the statistics that the jobs of a project have sent, by job."""
+    """Return the names of the statistics that the jobs of a project have sent, by job: those of
+    the latest instances, up to the limits.
+    """
     access.project_of(context, user, project)
     names: dict[str, set[str]] = {}
+    left = export.MAX_STATISTICS
     for instance in context.queue.instances(project, limit=MAX_INSTANCES):
+        left -= export.statistics_bytes(context, instance)
+        if left < 0:
+            break
         for record in export.records(context, instance):
             if not record["_metadata"]["is_file"]:
-                names.setdefault(record["_metadata"]["job_name"], set()).update(statistics(record))
+                _add(names.setdefault(record["_metadata"]["job_name"], set()), record)
     return {job: sorted(names[job]) for job in sorted(names)}
+
+
+def _add(names: set[str], record: export.Record) -> None:
+    """Add the names of a record's statistics; jobs choose them."""
+    if len(names) < export.MAX_COLUMNS:
+        names.update(statistics(record))
 
 
 @router.get("/statistic/{number}/")
@@ -49,18 +61,19 @@ def of_job(
     mean and variance.
     """
     options = request.query_params
-    sent = [
+    sent = (
         record
         for record in export.records(context, access.job_instance(context, user, number))
         if record["_metadata"]["job_instance_id"] == number and not record["_metadata"]["is_file"]
-    ]
+    )
     if name is None and "origin" in options:
         return min((record["_metadata"]["time"] for record in sent), default=None)
     if name is None:
-        names = {name for record in sent for name in statistics(record)}
-        suffixes = {
-            record["_metadata"]["suffix"] for record in sent if "suffix" in record["_metadata"]
-        }
+        names, suffixes = set[str](), set[str]()
+        for record in sent:
+            _add(names, record)
+            if "suffix" in record["_metadata"] and len(suffixes) < export.MAX_COLUMNS:
+                suffixes.add(record["_metadata"]["suffix"])
         return {"statistics": sorted(names), "suffixes": sorted(suffixes)}
     samples = [
         (r["_metadata"]["time"], r[name])
