@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-from satlab.run.session import QUIET, metrics_of, run_session
-
 from benches import bench_promises
 from benches.bench_promises import Promise, at_least, at_most, released
 from benches.loaded_lab import (
@@ -33,6 +31,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.lab.lab import Lab
 from satlab.run import calibrate, manifest
+from satlab.run.lab_session import QUIET, metrics_of, run_session
 from satlab.run.link_probe import ProbeError
 
 RATES_MBPS = (20.0, 250.0, 1100.0)

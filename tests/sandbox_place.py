@@ -10,9 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from satlab.check.sandboxed import ExitReport
-
-from satlab.check import sandboxed
+from satlab.check import sandboxed_program
+from satlab.check.sandboxed_program import ExitReport
 from satlab.common import paths, topology
 from satlab.lab.privileges import FIRST_UID, UIDS
 from satlab.lab.sandbox import ENVIRONMENT, Place, Sandbox
@@ -41,5 +40,5 @@ def run_to_its_end(
     box: Sandbox, argv: Sequence[str], log: Path, deadline_s: float = 20
 ) -> ExitReport:
     """Run a program in a sandbox; stop it after the deadline."""
-    running = sandboxed.start(box, argv, log)
+    running = sandboxed_program.start(box, argv, log)
     return running.poll(deadline_s) or running.stop()

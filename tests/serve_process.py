@@ -160,7 +160,7 @@ class Service:
         for pid, (_, parent, *_) in processes().items():
             if parent == str(self.process.pid):
                 with contextlib.suppress(OSError):
-                    if b"satlab.service.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    if b"satlab.service.api_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
                         return pid
         raise ProcessLookupError
 

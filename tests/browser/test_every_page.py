@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from satlab.campaign.test_report import measured
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
@@ -17,6 +16,7 @@ from satlab import report
 from satlab.campaign import campaign_report, dataset, host_effect
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.plan_file import Plan
+from satlab.campaign.test_campaign_report import measured
 from satlab.check import check_run
 from satlab.check.report import check_page, matrix_page
 from satlab.check.report.test_matrix_page import stored

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from satlab.campaign.folder import CampaignFolder
-from satlab.campaign.record import Attempt, Host, TaskRecord
 
-from satlab.campaign import dataset, host_effect, page, record
+from satlab.campaign import campaign_report, dataset, host_effect, task_record
 from satlab.campaign import plan as plans
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.task_record import Attempt, Host, TaskRecord
 from satlab.common.errors import ConfigError
 from tests import campaigns
 
@@ -25,7 +25,7 @@ def theirs(tmp_path: Path) -> Path:
     task = plan.tasks[0]
     attempt = where.of(task) / "attempt-1"
     attempt.mkdir(parents=True)
-    (attempt / record.OUTPUT).write_text("{}")
+    (attempt / task_record.OUTPUT).write_text("{}")
     host = Host(name="host", stamp="stamp", facts={})
     ended = Attempt(number=1, host=host, began_unix_s=1, ended_unix_s=2, exit_status=0, reason="")
     done = TaskRecord(
@@ -39,9 +39,9 @@ def theirs(tmp_path: Path) -> Path:
         status="ok",
         attempts=(ended,),
         counts="attempt-1",
-        files=record.hashes(attempt),
+        files=task_record.hashes(attempt),
     )
-    (where.of(task) / record.TASK).write_text(done.model_dump_json(by_alias=True))
+    (where.of(task) / task_record.TASK).write_text(done.model_dump_json(by_alias=True))
     return where.of(task)
 
 
@@ -50,16 +50,16 @@ def report(task: Path) -> Path:
     where = CampaignFolder(task.parents[2])
     plan = plans.load(where.plan_file)
     collected = dataset.collect(plan, where)
-    return page.write(plan, where, collected, host_effect.effects(collected.frame), [])
+    return campaign_report.write(plan, where, collected, host_effect.effects(collected.frame), [])
 
 
 def _deep(task: Path) -> None:
-    output = task / "attempt-1" / record.OUTPUT
+    output = task / "attempt-1" / task_record.OUTPUT
     output.write_text("[" * 100_000)
-    text = (task / record.TASK).read_text()
-    digest = record.hashes(task / "attempt-1")[record.OUTPUT]
-    known = TaskRecord.model_validate_json(text).files[record.OUTPUT]
-    (task / record.TASK).write_text(text.replace(known, digest))
+    text = (task / task_record.TASK).read_text()
+    digest = task_record.hashes(task / "attempt-1")[task_record.OUTPUT]
+    known = TaskRecord.model_validate_json(text).files[task_record.OUTPUT]
+    (task / task_record.TASK).write_text(text.replace(known, digest))
 
 
 def _huge(task: Path) -> None:
@@ -68,13 +68,13 @@ def _huge(task: Path) -> None:
 
 
 def _pipe_of_a_task(task: Path) -> None:
-    (task / record.TASK).unlink()
-    os.mkfifo(task / record.TASK)
+    (task / task_record.TASK).unlink()
+    os.mkfifo(task / task_record.TASK)
 
 
 def _pipe_of_an_output(task: Path) -> None:
-    (task / "attempt-1" / record.OUTPUT).unlink()
-    os.mkfifo(task / "attempt-1" / record.OUTPUT)
+    (task / "attempt-1" / task_record.OUTPUT).unlink()
+    os.mkfifo(task / "attempt-1" / task_record.OUTPUT)
 
 
 def _link_of_tasks(task: Path) -> None:
@@ -106,7 +106,7 @@ def test_t75_a_plan_is_a_plain_file_of_bounded_size(theirs: Path) -> None:
 
 
 def test_t75_the_attempt_that_counts_is_one_of_the_task(theirs: Path) -> None:
-    text = (theirs / record.TASK).read_text()
+    text = (theirs / task_record.TASK).read_text()
     for elsewhere in ("/usr", "../../..", "attempt-1/.."):
         with pytest.raises(ValidationError):
             TaskRecord.model_validate_json(

@@ -24,7 +24,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.files import write_atomically
 from satlab.link.config import LinkRequest
 from satlab.run import calibrate
-from satlab.run.session import QUIET, NetnsHost, new_lab_id
+from satlab.run.lab_session import QUIET, NetnsHost, new_lab_id
 
 LIMIT_S = 60.0
 """No further number of labs is tried if all tries together would take longer than this, s."""
