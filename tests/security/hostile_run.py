@@ -21,7 +21,8 @@ from pathlib import Path
 import polars as pl
 
 from collect.fixtures import example_run
-from collect.fixtures.example_run import DIRECTIONS, START, Example, counters
+from collect.fixtures.example_run import START, Example, counters
+from collect.link_samples import DIRECTIONS
 
 INTERVAL_S = 0.1
 LIMIT_MB = 500
