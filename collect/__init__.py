@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collect.page_loads import PageLoad as PageLoad
     from collect.pep import NO_PEP as NO_PEP
     from collect.raw_digests import digests as digests
-    from collect.records import Record as Record
     from collect.records_table import SCHEMA as SCHEMA
     from collect.records_table import Table as Table
     from collect.records_table import summaries as summaries
@@ -37,7 +36,6 @@ _NAMES = {
     "observed_page_loads": ("PageObservation", "har"),
     "page_loads": ("HOST_METRICS", "PageLoad"),
     "pep": ("NO_PEP",),
-    "records": ("Record",),
     "run_folder": (
         "Collected",
         "RunFolderError",

@@ -224,7 +224,12 @@ def _transfer(
     if transfer.at_sender:
         found += _window_summaries(intervals, labels) + _sender_series(intervals, labels, begin_s)
     else:
-        found += _steady(intervals, labels) + _receiver_series(intervals, labels, begin_s)
+        found += _steady(intervals, labels)
+        found += [
+            Record("goodput_bps", i.sum.bytes * 8 / i.sum.seconds, labels, t_s=begin_s + i.sum.end)
+            for i in intervals
+            if i.sum.seconds > 0
+        ]
     if transfer.end.cpu_utilization_percent:
         share = transfer.end.cpu_utilization_percent.host_total / 100
         found.append(Record("cpu_s", share * transfer.end.sum_sent.seconds, labels))
@@ -286,16 +291,6 @@ def _steady(intervals: Sequence[Interval], labels: Mapping[str, str]) -> list[Re
         if second >= total_s / 2 and second + 1 <= total_s + 0.05
     ]
     return [Record("goodput_steady_bps", statistics.median(late), {**labels, "window_s": "1"})]
-
-
-def _receiver_series(
-    intervals: Sequence[Interval], labels: Mapping[str, str], begin_s: float
-) -> list[Record]:
-    return [
-        Record("goodput_bps", i.sum.bytes * 8 / i.sum.seconds, labels, t_s=begin_s + i.sum.end)
-        for i in intervals
-        if i.sum.seconds > 0
-    ]
 
 
 def _sender_series(

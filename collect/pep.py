@@ -51,13 +51,15 @@ def during(job: Job, ended: Iterable[Job]) -> str:
 
     The engine is the first argument of `satlab_pep`; a controller's list of jobs has no arguments.
     """
-    proxies = [one for one in ended if one.job == "satlab_pep" and _overlap(one, job)]
+    proxies = [
+        one
+        for one in ended
+        if one.job == "satlab_pep"
+        and one.start_unix_s < job.stop_unix_s
+        and job.start_unix_s < one.stop_unix_s
+    ]
     engines = sorted({_engine(one) for one in proxies} - {NO_PEP})
     return "+".join(engines) or NO_PEP
-
-
-def _overlap(one: Job, other: Job) -> bool:
-    return one.start_unix_s < other.stop_unix_s and other.start_unix_s < one.stop_unix_s
 
 
 def _engine(job: Job) -> str:

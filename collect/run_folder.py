@@ -410,14 +410,8 @@ def _link(raw: Path, ended: Sequence[Job], origin: float) -> Iterator[Record | S
     yield from metrics.each()
     yield from _note("raw/link.jsonl", lines.note)
     yield from metrics.process()
-    yield from _lan(raw, origin, window)
-
-
-def _lan(raw: Path, origin: float, window: link_samples.Window | None) -> Iterator[Record | Series]:
-    """Yield the records of the client's LAN, if a separate emulator carried it."""
-    if "lan.jsonl" not in listing(raw, "."):
-        return
-    lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER.validate_json)
-    names = {"terrestrial_down": "lan_down", "terrestrial_up": "lan_up"}
-    yield from link_samples.Metrics(lines, origin, window, names).each()
-    yield from _note("raw/lan.jsonl", lines.note)
+    if "lan.jsonl" in listing(raw, "."):  # an emulator of its own carried the client's LAN
+        lines = Lines(raw, "lan.jsonl", link_samples.ADAPTER.validate_json)
+        names = {"terrestrial_down": "lan_down", "terrestrial_up": "lan_up"}
+        yield from link_samples.Metrics(lines, origin, window, names).each()
+        yield from _note("raw/lan.jsonl", lines.note)

@@ -76,10 +76,8 @@ def test_transfers_have_floors(
     good, bad = Record(metric, possible, labels), Record(metric, impossible, labels)
     found = list(physical_floors.judged([good, bad], FLOORS, {}))
     assert found[0] == good
-    assert (found[1].value, found[1].status) == (
-        None,
-        "failed",
-    ) and physical_floors.BEFORE in found[1].reason
+    assert (found[1].value, found[1].status) == (None, "failed")
+    assert physical_floors.BEFORE in found[1].reason
     assert list(physical_floors.judged([bad], None, {})) == [bad]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Reads and writes OpenSAND's XML, and makes the infrastructure files of a lab."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -85,21 +85,13 @@ def for_lab(
     put(storage, "enable_local", "true", _STORAGE)
     put(storage, "path_local", str(records), _STORAGE)
     if probes_port is not None:
-        collector = {"enable_collector": "true", "collector_address": "127.0.0.1"}
-        ports = {"collector_logs": str(probes_port + 1), "collector_probes": str(probes_port)}
-        for name, text in {**collector, **ports}.items():
-            put(storage, name, text, _STORAGE)
+        put(storage, "enable_collector", "true", _STORAGE)
+        put(storage, "collector_address", "127.0.0.1", _STORAGE)
+        put(storage, "collector_logs", str(probes_port + 1), _STORAGE)
+        put(storage, "collector_probes", str(probes_port), _STORAGE)
     if isinstance(entity, GroundEntity) and root.findtext("entity/entity_type") == "Terminal":
-        for name, value in own_section(entity).items():
-            put(root, f"entity/entity_st/{name}", value)
+        put(root, "entity/entity_st/entity_id", str(entity.entity_id))
+        put(root, "entity/entity_st/emu_address", str(entity.emu_address))
+        put(root, "entity/entity_st/tap_iface", entity.tap_iface)
+        put(root, "entity/entity_st/mac_address", entity.mac_address)
     write(root, target)
-
-
-def own_section(entity: GroundEntity) -> Mapping[str, str]:
-    """Return the leaves that identify an entity in its infrastructure file."""
-    return {
-        "entity_id": str(entity.entity_id),
-        "emu_address": str(entity.emu_address),
-        "tap_iface": entity.tap_iface,
-        "mac_address": entity.mac_address,
-    }

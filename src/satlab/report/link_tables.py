@@ -9,51 +9,6 @@ from dataclasses import replace
 from satlab.report.measurements import SummaryRecord
 from satlab.report.page import Table, all_but
 
-TERMINAL_COLUMNS = (
-    "Direction",
-    "Terminal",
-    "Released (MB)",
-    "Dropped (packets)",
-    "Lost (packets)",
-    "Largest queue (kB)",
-    "Queue p50 (ms)",
-    "p95 (ms)",
-    "p99 (ms)",
-    "MODCOD or waveform",
-    "Slots asked for",
-    "Assigned",
-    "Used",
-)
-QUEUE_COLUMNS = (
-    "Direction",
-    "Terminal",
-    "FIFO",
-    "Sent (packets)",
-    "Dropped (packets)",
-    "Largest queue (kB)",
-    "Queue p50 (ms)",
-    "p95 (ms)",
-    "p99 (ms)",
-)
-FAIRNESS_COLUMNS = (
-    "Direction",
-    "Transport",
-    "Terminals",
-    "Jain's index",
-    "Equal part (Mbit/s)",
-    "Least",
-    "Most",
-)
-CLIENT_COLUMNS = (
-    "Client",
-    "Page",
-    "Protocol",
-    "Proxies",
-    "Loads",
-    "Response Start (ms)",
-    "First Contentful Paint",
-    "Page Load Time",
-)
 _OF_LOADS = ("response_start_ms", "first_contentful_paint_ms", "page_load_time_ms")
 _QUANTILES = ("p50", "p95", "p99")
 _ORDER = ("forward", "return", "terrestrial_down", "terrestrial_up")
@@ -66,23 +21,68 @@ Runs = Mapping[str, Sequence[SummaryRecord]]
 
 def terminals(runs: Runs) -> Table | None:
     """Return what each terminal did, of the runs with several."""
-    return _by_run(TERMINAL_COLUMNS, 2, terminal_rows, runs)
+    head = (
+        "Direction",
+        "Terminal",
+        "Released (MB)",
+        "Dropped (packets)",
+        "Lost (packets)",
+        "Largest queue (kB)",
+        "Queue p50 (ms)",
+        "p95 (ms)",
+        "p99 (ms)",
+        "MODCOD or waveform",
+        "Slots asked for",
+        "Assigned",
+        "Used",
+    )
+    return _by_run(head, 2, terminal_rows, runs)
 
 
 def queues(runs: Runs) -> Table | None:
     """Return the queues of the runs whose packets have times in them."""
-    return _by_run(QUEUE_COLUMNS, 3, queue_rows, runs)
+    head = (
+        "Direction",
+        "Terminal",
+        "FIFO",
+        "Sent (packets)",
+        "Dropped (packets)",
+        "Largest queue (kB)",
+        "Queue p50 (ms)",
+        "p95 (ms)",
+        "p99 (ms)",
+    )
+    return _by_run(head, 3, queue_rows, runs)
 
 
 def fairness(runs: Runs) -> Table | None:
     """Return how evenly transfers shared the link."""
-    found = _by_run(FAIRNESS_COLUMNS, 2, fairness_rows, runs)
-    return found and replace(found, title="Terminals that share the link")
+    head = (
+        "Direction",
+        "Transport",
+        "Terminals",
+        "Jain's index",
+        "Equal part (Mbit/s)",
+        "Least",
+        "Most",
+    )
+    table = _by_run(head, 2, fairness_rows, runs)
+    return table and replace(table, title="Terminals that share the link")
 
 
 def clients(runs: Runs) -> Table | None:
     """Return the page loads at each client, of the runs with several."""
-    return _by_run(CLIENT_COLUMNS, 4, client_rows, runs)
+    head = (
+        "Client",
+        "Page",
+        "Protocol",
+        "Proxies",
+        "Loads",
+        "Response Start (ms)",
+        "First Contentful Paint",
+        "Page Load Time",
+    )
+    return _by_run(head, 4, client_rows, runs)
 
 
 def _by_run(
@@ -96,9 +96,7 @@ def _by_run(
 
 
 def terminal_rows(rows: Iterable[SummaryRecord]) -> list[tuple[str, ...]]:
-    """Return a line for each direction and terminal of one run, as in `TERMINAL_COLUMNS`; slots per
-    superframe.
-    """
+    """Return a line for each direction and terminal of one run; slots per superframe."""
     found: dict[tuple[str, int], dict[str, SummaryRecord]] = {}
     for row in rows:
         if row.metric.startswith("terminal_") and row.t_s is None:
@@ -196,9 +194,7 @@ _OF_DIRECTION = {
 
 
 def fairness_rows(rows: Sequence[SummaryRecord]) -> list[tuple[str, ...]]:
-    """Return a line for each index of one run, as in `FAIRNESS_COLUMNS`; rates of the clients in
-    Mbit/s.
-    """
+    """Return a line for each index of one run; rates of the clients in Mbit/s."""
     made = []
     for row in rows:
         if row.metric != "fairness_jain_ratio":
@@ -217,8 +213,7 @@ def fairness_rows(rows: Sequence[SummaryRecord]) -> list[tuple[str, ...]]:
 
 
 def client_rows(rows: Iterable[SummaryRecord]) -> list[tuple[str, ...]]:
-    """Return a line for each client of one run with page loads of several, as in `CLIENT_COLUMNS`:
-    medians.
+    """Return a line for each client of one run with page loads of several: medians.
 
     A load that was cut off took longer than any other; a failed one has no place in the order.
     """

@@ -64,15 +64,14 @@ class ReportedRun:
         if self.link is None or one.labels.get("transport") != "TCP":
             return None
         transfer = one.labels.get("transfer")  # those of FTP have no series
-        arrived = [] if transfer is None else self._goodput(transfer)
+        arrived: Points = []
+        if transfer is not None:
+            arrived = read.series(self.frame, "goodput_bps", transfer=transfer)
         measured = mean_capacity_bps(
             self.carried_by(one), (t_s - self.jobs_start_s for t_s, _ in arrived)
         )
         direction = "forward" if one.labels.get("direction") == "download" else "return"
         return float(self.link[direction]["tcp_goodput_bps"]) if measured is None else measured
-
-    def _goodput(self, transfer: str) -> Points:
-        return read.series(self.frame, "goodput_bps", transfer=transfer)
 
     def command(self) -> str:
         """Return the command that repeats the run."""

@@ -66,7 +66,8 @@ def test_each_terminal_of_each_direction_has_a_line_in_order_of_its_number() -> 
         "",
     )
     assert found[2][-3:] == ("10.0", "12.0", "9.5")
-    assert all(len(line) == len(link_tables.TERMINAL_COLUMNS) for line in found)
+    table = link_tables.terminals({"a run": of(2)})
+    assert table and len(table.head) == len(found[0])
     assert link_tables.terminal_rows([row("run_ok", 1.0)]) == []
 
 
@@ -107,7 +108,8 @@ def test_p301_each_direction_and_each_fifo_has_a_line() -> None:
         ("forward", "2", "BE", "5", "1", "", "failed", "failed", "failed"),
         ("return", "all", "all", "", "7", "1.5", "2.0", "30.0", "1,234.5"),
     ]
-    assert all(len(line) == len(link_tables.QUEUE_COLUMNS) for line in found)
+    table = link_tables.queues({"a run": queue("return")})
+    assert table and len(table.head) == len(found[0])
     assert link_tables.queue_rows([*wire, row("run_ok", 1.0)]) == []
 
 
@@ -175,9 +177,8 @@ def test_each_client_has_the_medians_of_its_page_loads() -> None:
         ("client-4", *of, "0 of 1", *["failed"] * 3),
         ("client-10", *of, "1 of 1", *["1,235"] * 3),
     ]
-    assert all(
-        len(line) == len(link_tables.CLIENT_COLUMNS) for line in link_tables.client_rows(rows)
-    )
+    table = link_tables.clients({"a run": rows})
+    assert table and len(table.head) == len(link_tables.client_rows(rows)[0])
     assert link_tables.client_rows(page_load("client", 0, 1.0)) == [], (
         "one client is in the other tables"
     )

@@ -8,7 +8,6 @@ not count are not judged.
 """
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from collect.calibration import CalibrationCheck
 from collect.jobs import Job
 from satlab.common.processes import ProcfsProcess, read_process
 from satlab.run.calibrate import check
+from satlab.run.quiet_host import stalled_us
 
 BROWSER_WAIT_LIMIT = 0.09
 """Longest wait of a browser's thread for a core, as a share of a page load's time, beyond OWN_WAIT.
@@ -163,7 +163,7 @@ def state(
     return HostState(
         sum(ticks[:8]),
         ticks[7],
-        _memory_us(),
+        stalled_us("memory"),
         uptime_s,
         by_node,
         idle,
@@ -185,14 +185,6 @@ def tree_ticks(root: int, processes: Iterable[ProcfsProcess]) -> int:
         total += ticks.get(pid, 0)
         left += children[pid]
     return total
-
-
-def _memory_us() -> int | None:
-    try:
-        found = re.search(r"some .*total=(\d+)", Path("/proc/pressure/memory").read_text())
-    except OSError:
-        return None
-    return int(found[1]) if found else None
 
 
 def counts() -> PacketCounts:

@@ -14,7 +14,6 @@ from satlab.common.console import ProgressLog
 QUIET_SHARE = 0.1
 """Share of the time in which any task waits for a core; below it a host is quiet."""
 WINDOW_S = 2.0
-PRESSURE = Path("/proc/pressure/cpu")
 T = TypeVar("T")
 
 
@@ -28,17 +27,25 @@ class Patience:
     retries: int = 0
 
 
-def cpu_pressure_s() -> float:
-    """Return the seconds in which any task waited for a core (the kernel's accounting/psi.rst).
-
-    Without this counter, return the busy time of all cores, per core (proc(5), stat), which is
-    never less.
+def stalled_us(resource: str) -> int | None:
+    """Return the time in which any task waited for a resource, us (the kernel's accounting/psi.rst);
+    None without this counter.
     """
     try:
-        found = re.search(r"some .*total=(\d+)", PRESSURE.read_text())
-        return int(found[1]) / 1e6 if found else 0.0
+        found = re.search(r"some .*total=(\d+)", Path(f"/proc/pressure/{resource}").read_text())
     except OSError:
-        pass
+        return None
+    return int(found[1]) if found else None
+
+
+def cpu_pressure_s() -> float:
+    """Return the time in which any task waited for a core, s.
+
+    Without that counter, return the busy time of all cores, per core (proc(5), stat), which is
+    never less.
+    """
+    if (stalled := stalled_us("cpu")) is not None:
+        return stalled / 1e6
     lines = Path("/proc/stat").read_text().splitlines()
     cores = sum(bool(re.match(r"cpu\d", line)) for line in lines)
     ticks = [int(word) for word in lines[0].split()[1:9]]

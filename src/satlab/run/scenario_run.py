@@ -25,6 +25,7 @@ from satlab.link.config import LinkRequest, LinkSet, build_config
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
 from satlab.openbach import descriptor, runner, scenario
+from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 from satlab.run import (
@@ -110,6 +111,12 @@ class PreparedRun:
     def needs_fec(self) -> bool:
         """Whether a job runs satfec."""
         return any(started.job.name == "satlab_fec" for started in self.scenario.jobs())
+
+    @property
+    def with_layers(self) -> list[Descriptor]:
+        """Return the jobs whose playbooks' packages and files are unpacked."""
+        used = {started.job.name: started.job for started in self.scenario.jobs()}
+        return list(used.values()) if self.request.job_packages else []
 
     @property
     def folder(self) -> RunFolder:
@@ -255,9 +262,7 @@ def execute(
                 watch,
             )
 
-    used = {started.job.name: started.job for started in prepared.scenario.jobs()}
-    unpacked = list(used.values()) if request.job_packages else []
-    with playbook_packages.of_jobs(unpacked, log) as layers:
+    with playbook_packages.of_jobs(prepared.with_layers, log) as layers:
         return prepared.folder.record(
             replace(prepared.about, enforced_by=enforced_by),
             manifest.versions(paths.SATLINK, opensand_program),
