@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from satlab.campaign import campaign_report, dataset, host_effect, task_record
-from satlab.campaign import plan as plans
+from satlab.campaign import plan_file as plans
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.task_record import Attempt, Host, TaskRecord
 from satlab.common.errors import ConfigError

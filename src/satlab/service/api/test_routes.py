@@ -450,16 +450,16 @@ def test_t78_projects_and_what_is_in_them_are_bounded(
 ) -> None:
     before = len(context.catalog.projects())
     large = {"name": "nothing", "description": "x" * 9000, "openbach_functions": []}
-    monkeypatch.setattr(catalog, "MOST_OF_PROJECT", 50_000)
+    monkeypatch.setattr(project_store, "MOST_OF_PROJECT", 50_000)
     assert runner.post("/project/", json={"name": "a", "scenario": [large]}).status_code == 200
     changes = (runner.put("/project/a/scenario/nothing/", json=large) for _ in range(10))
     assert {answer.status_code for answer in changes} == {200, 413}
     entity = {"name": "e", "description": "x" * 9000}
     refused(runner.post("/project/a/entity/", json=entity), 413)
-    monkeypatch.setattr(catalog, "MOST_PROJECTS", before + 1)
+    monkeypatch.setattr(project_store, "MOST_PROJECTS", before + 1)
     refused(runner.post("/project/", json={"name": "b"}), 413)
     assert len(context.catalog.projects()) == before + 1
-    monkeypatch.setattr(catalog, "MOST_BYTES", 40_000)
+    monkeypatch.setattr(project_store, "MOST_BYTES", 40_000)
     refused(runner.put("/project/a/scenario/nothing/", json=large), 413)
     assert runner.delete("/project/a/").status_code in (204, 403)
 
