@@ -26,7 +26,7 @@ from starlette.testclient import TestClient
 
 from satlab.service.api import account_store, limits, passwords, queue
 from satlab.service.api.account_store import Role, User
-from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper
+from satlab.service.api.conftest import HOST, PASSWORD, SCENARIO_REQUEST, FakeHelper
 from satlab.service.api.database import Store
 from satlab.service.api.dependencies import Context
 from satlab.service.api.limits import LimitedProtocol, peer_network
@@ -43,7 +43,7 @@ from satlab.service.root_helper.protocol import (
     StatusRequest,
 )
 from satlab.service.root_helper.server import MAX_PROGRESS, Helper, listen
-from satlab.service.root_helper.test_server import SCENARIO_REQUEST, Answering
+from satlab.service.root_helper.test_server import Answering
 from tests.polling import until
 
 LAUNCH = "/project/satlab/scenario/ping/scenario_instance/"
