@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from satlab import __version__
 from satlab.common import paths, topology
 from satlab.common.errors import ConfigError
-from satlab.service.api import initial_content, uploads
+from satlab.service.api import api_answers, initial_content, uploads
 from satlab.service.api.access import NEEDS_VIEWER
 from satlab.service.api.api_answers import ApiError
 from satlab.service.api.database import Store
@@ -155,10 +155,7 @@ def _answer_errors(app: FastAPI) -> None:
         return JSONResponse({"error": text}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
+    async def any_other(request: Request, error: Exception) -> Response:
         _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
-        body = {
-            "message": "Unexpected exception appeared",
-            "error": "internal error, see the server's log",
-        }
-        return JSONResponse(body, HTTPStatus.INTERNAL_SERVER_ERROR)
+        answer = api_answers.unexpected("internal error, see the server's log")
+        return JSONResponse(answer.body, answer.status)

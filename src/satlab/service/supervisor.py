@@ -43,6 +43,8 @@ from satlab.service.root_helper.server import Helper, listen, serve_one
 HELPER_SOCKETS = Path("/run/satlab-serve")
 END_S = 8.0
 """Time that the API process has to end, s."""
+ACCOUNTS_S = 60.0
+"""Longest duration of the setup of accounts, s."""
 _POLL_MS = 200
 
 
@@ -136,10 +138,6 @@ def _answer(
                 f"the API process ended {how}",
                 "its error message is above; start satlab serve again",
             )
-
-
-ACCOUNTS_S = 60.0
-"""Longest duration of the setup of accounts, s."""
 
 
 def start_api(

@@ -34,6 +34,12 @@ def not_found(what: str, **names: Any) -> ApiError:
     return ApiError(HTTPStatus.NOT_FOUND, f"The requested {what} is not in the database", **names)
 
 
+def unexpected(error: str) -> ApiError:
+    """Return what OpenBACH answers where its own code fails on a request."""
+    details = {"message": "Unexpected exception appeared"}
+    return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, error, **details)
+
+
 def conflict(what: str) -> ApiError:
     return ApiError(HTTPStatus.CONFLICT, f"Trying to create an existing {what}.")
 

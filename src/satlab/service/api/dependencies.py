@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The parts of the server as one FastAPI dependency; the JSON body of a request and its parameters."""
+"""What routes depend on: the parts of the server, and the JSON body of a request."""
 
 from collections.abc import Callable
 from http import HTTPStatus

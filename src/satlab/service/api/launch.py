@@ -20,7 +20,7 @@ from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
 from satlab.openbach.terminal_functions import uses_terminals, written_out
 from satlab.service.api import scenario_check
-from satlab.service.api.api_answers import ApiError, not_found
+from satlab.service.api.api_answers import ApiError, not_found, unexpected
 from satlab.service.api.dependencies import Context
 from satlab.service.api.project_store import Document, Project
 from satlab.service.api.queue import Instance, Kind, LaunchRequest, QueueFailedError, QueueFullError
@@ -184,10 +184,7 @@ def _entities(
     for start in starts:
         entity = known.get(start["entity_name"])
         if entity is None:
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-            error = ApiError(status, "Entity matching query does not exist.")
-            error.body = {"message": "Unexpected exception appeared", **error.body}
-            raise error
+            raise unexpected("Entity matching query does not exist.")
         job = next(key for key in start if key not in ("entity_name", "offset", "interval"))
         if entity.agent is None or entity.agent not in inventory.agents:
             without_agent.append(entity.name)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Limits of the service: peers as they are counted, tries, sizes and times of a request's body, and
-connections.
+"""Limits of the service: tries of a peer, size and time of a request's body, connections.
 
 No connection that waits for its peer keeps others out, and strangers leave room for users. At a
 limit one connection makes room, of the peer that has most of them: the one that has been idle

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages: templates with automatic escaping, a strict content security policy, and errors as pages
-instead of JSON.
+"""What all pages share: templates with automatic escaping, a strict content security policy, errors
+as pages instead of JSON, and the fields of a form.
 """
 
 import html

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Routes of the run list below `/ui`: filter, notes, pins, removal, comparison, export, runs of the
-command line.
+"""Routes below `/ui` of several runs: the list, pins, export, comparison, and runs of the command
+line.
 """
 
 import tempfile

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.sse import format_sse_event
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
@@ -33,22 +34,15 @@ class Listeners:
         self.closed = True
 
 
-def event(text: str) -> str:
-    """Return an event with a text as its data."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return "".join(f"data: {line}\n" for line in lines) + "\n"
-
-
-async def messages(content: Content, listeners: Listeners) -> AsyncIterator[str]:
+async def messages(content: Content, listeners: Listeners) -> AsyncIterator[bytes]:
     """Yield an event once a period, up to the final one."""
     while not listeners.closed and (part := await run_in_threadpool(content)) is not None:
         text, is_final = part
-        yield event(text)
+        yield format_sse_event(data_str=text)
         if is_final:
             return
-        await asyncio.sleep(
-            listeners.period_s
-        )  # there is nothing to wait for: files and the queue are polled
+        # There is nothing to wait for: files and the queue are polled.
+        await asyncio.sleep(listeners.period_s)
 
 
 class Events(StreamingResponse):

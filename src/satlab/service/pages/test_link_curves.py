@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from satlab.service.pages.link_curves import LINK, MAX_BINS, MAX_RUNS, Curves, LinkCurves
-from satlab.service.pages.server_sent_events import event
 from satlab.service.pages.svg_charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, chart
 
 
@@ -139,14 +137,3 @@ def test_ticks_are_round_and_the_last_value_is_said() -> None:
     assert [tick.text for tick in made.x_ticks] == ["0", "5", "10", "15", "20"]
     assert made.summary == "forward 18 Mbit/s"
     assert made.lines[0].most == "19.3 Mbit/s"
-
-
-@given(st.text(st.sampled_from("a: \r\n\u2028\x0b"), max_size=20))
-def test_whatever_a_message_holds_is_data(text: str) -> None:
-    """Read back by the rules of HTML, 9.2.6: an empty line ends the message, and there is one
-    message.
-    """
-    lines = re.split("\r\n|\r|\n", event(text))
-    assert lines[-2:] == ["", ""]
-    assert all(line.startswith("data: ") for line in lines[:-2])
-    assert [line.removeprefix("data: ") for line in lines[:-2]] == re.split("\r\n|\r|\n", text)

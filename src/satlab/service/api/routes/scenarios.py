@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 from satlab.openbach.json_document import TITLE_RULE, is_title
 from satlab.service.api import initial_content, scenario_check
 from satlab.service.api.access import Runner, Viewer, owned_project_of, project_of
-from satlab.service.api.api_answers import ApiError, conflict, date, not_found
+from satlab.service.api.api_answers import ApiError, conflict, date, not_found, unexpected
 from satlab.service.api.dependencies import Body, Context, RequestContext
 from satlab.service.api.project_store import Document
 from satlab.service.api.scenario_check import RefusalError
@@ -37,9 +37,7 @@ def _store(context: Context, project: str, document: Document) -> Document:
             f"The name of a Scenario becomes the name of a file: {TITLE_RULE}",
         )
     if "openbach_function" in [key for function in _functions(document) for key in function]:
-        error = ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "Unknown OpenBACH Function")
-        error.body = {"message": "Unexpected exception appeared", **error.body}
-        raise error
+        raise unexpected("Unknown OpenBACH Function")
     try:
         scenario_check.check(document, context.inventory.jobs())
     except RefusalError as refusal:
