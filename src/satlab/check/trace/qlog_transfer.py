@@ -52,8 +52,7 @@ def add(
 
     `folders` hold the qlog files, by side; without any, the sample is returned unchanged. After
     several connections the newest file, of the last one, is read. The server's states are written
-    to FILE in
-    `folder`. `one_way_s` is the delay of the idle link from the client to the server.
+    to FILE in `folder`. `one_way_s` is the delay of the idle link from the client to the server.
     """
     if not folders:
         return sample
