@@ -50,8 +50,7 @@ class CheckRequest:
     `seed` None: the suite's. `patience`, `stack` and `pair` are for the real clock; `pair` has
     external programs and replaces the built-in `stack`. `programs` are for the virtual clock.
     `environment` has variables of all these programs, by side. `stop` ends the samples in progress.
-    `compare_with`
-    are check.json files of other stacks.
+    `compare_with` are check.json files of other stacks.
     """
 
     suite: str = "etosat"
@@ -279,13 +278,6 @@ class _Check:
 
     def save(self) -> CheckResult:
         """Write check.json and return its contents."""
-        result = self._result()
-        write_atomically(
-            self.folder / check_file.NAME, json.dumps(result.document(), indent=1) + "\n"
-        )
-        return result
-
-    def _result(self) -> CheckResult:
         cases = [case for case in self._plan.cases if self.samples.get(case.id)]
         samples = {case.id: self.samples[case.id] for case in cases}
         comparisons = None
@@ -294,7 +286,7 @@ class _Check:
             comparisons = verdict.against_baseline(
                 self._plan.marks_mb, samples, self._baseline, tolerance
             )
-        return CheckResult(
+        result = CheckResult(
             suite=self._plan,
             input=self._input,
             links=self._links,
@@ -306,6 +298,9 @@ class _Check:
             began_unix_s=self._began_unix_s,
             real_s=self._earlier_s + time.monotonic() - self._began,
         )
+        document = json.dumps(result.document(), indent=1)
+        write_atomically(self.folder / check_file.NAME, document + "\n")
+        return result
 
 
 def _min_runs(plan: Suite, case: Case, baseline: verdict.Samples | None, cases: int) -> int:

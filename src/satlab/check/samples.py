@@ -10,11 +10,11 @@ from pydantic import ConfigDict, Field, with_config
 
 from satlab.check.case_link import CaseLink
 from satlab.check.suite import Case, Suite
+from satlab.check.trace import qlog
 from satlab.check.trace.careful_resume import Resumed
 
 Options = Mapping[str, int | str]
 Status = Literal["ok", "failed", "censored", "unsupported"]
-Side = Literal["client", "server"]
 Spent = Mapping[str, Annotated[float, Field(ge=0)]]
 """Seconds of a transfer per cause (trace/causes.py); their sum is its duration."""
 
@@ -87,8 +87,8 @@ class Sample:
 class UnusedSource:
     """A qlog file of one `side` that was not used; times and packets do not depend on it."""
 
-    kind: Literal["missing", "broken", "too large", "does not fit"]
-    side: Side
+    kind: qlog.Kind
+    side: qlog.Side
     reason: str
 
     @property

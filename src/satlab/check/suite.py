@@ -240,9 +240,8 @@ class Suite(_Model):
 
 
 def file_of(name: str) -> Path:
-    """Return the file of a suite:
-
-    `name` with the suffix .yml or .yaml is a path, otherwise a file in suites/.
+    """Return the file of a suite. A `name` that ends in .yml or .yaml is a path, any other name is
+    that of a file in suites/.
 
     Raises:
         ConfigError: no suite of this name is shipped.

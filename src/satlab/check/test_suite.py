@@ -34,17 +34,6 @@ def test_every_suite_that_is_shipped_can_be_read() -> None:
     assert [case.id for case in shipped.cases if case.lacking] == ["rebinding", "migration"]
 
 
-def test_public_plans_are_a_suite() -> None:
-    plans = suite.load(suite.file_of("plans"))
-    rates = {
-        case.id: (case.forward_mbps, case.return_mbps)
-        for case in plans.cases
-        if case.direction == "download"
-    }
-    assert rates == {"hughesnet": (25, 3), "viasat": (100, 3), "eutelsat": (75, 3)}
-    assert all(target is None for case in plans.cases for target in case.targets_s)
-
-
 def test_every_fault_of_a_suite_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "bad.yml"
     path.write_text(

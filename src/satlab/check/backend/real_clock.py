@@ -297,10 +297,9 @@ class _Connections:
         The server learns of the connection's end half a round trip after the client, and may write
         the file only then.
         """
-        if SERVER not in self.ends.qlog_folders(self.request):
-            return
-        folder = self.ends.qlog_folders(self.request)[SERVER]
-        wait_until_settled(lambda: qlog.total_bytes(folder), lambda: server.poll() is not None)
+        folder = self.ends.qlog_folders(self.request).get(SERVER)
+        if folder is not None:
+            wait_until_settled(lambda: qlog.total_bytes(folder), lambda: server.poll() is not None)
 
     def _connection(
         self, server: SandboxedProcess, number: int

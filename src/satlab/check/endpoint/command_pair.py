@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -252,21 +252,29 @@ def parse(
             Fault(option, f"{{{name}}} is unknown", ", ".join(PLACEHOLDERS))
             for name in sorted(unknown)
         ]
-        program = shutil.which(split[0]) if split else None
+        program = find_program(option, split, faults)
         if program is None:
-            reason = f"{split[0]} is not a program" if split else "is missing"
-            faults.append(Fault(option, reason, "both commands are needed"))
             continue
-        program = str(plain_files.named(Path(program)))
-        words.append((program, *split[1:]))
-        needed.append(programs_folder(Path(program)))
-        faults += [fault] if (fault := not_shown(option, needed[-1])) else []
+        words.append((str(program), *split[1:]))
+        needed.append(programs_folder(program))
+        if fault := not_shown(option, needed[-1]):
+            faults.append(fault)
     if faults:
         raise ConfigError("the commands of the endpoints", faults)
     client_words, server_words = words
     name = f"{Path(client_words[0]).name} to {Path(server_words[0]).name}"
     visible = outside_the_host_programs(needed)
     return CommandLinePair(name, client_words, server_words, visible, environment or {})
+
+
+def find_program(option: str, words: Sequence[str], faults: list[Fault]) -> Path | None:
+    """Return the path of a command's program. Without one, add that to `faults` and return None."""
+    program = shutil.which(words[0]) if words else None
+    if program is None:
+        reason = f"{words[0]} is not a program" if words else "is missing"
+        faults.append(Fault(option, reason, "both commands are needed"))
+        return None
+    return plain_files.named(Path(program))
 
 
 def programs_folder(program: Path) -> Path:

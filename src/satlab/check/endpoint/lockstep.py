@@ -10,7 +10,6 @@ runs without a sandbox.
 import contextlib
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -97,27 +96,21 @@ def parse(
     needed = list(map(plain_files.named, allow_read))
     faults += [fault for path in needed if (fault := command_pair.not_shown("--allow-read", path))]
     for side, text in {CLIENT: client or "", SERVER: server or ""}.items():
+        option = f"--virtual-{side}"
         try:
             split = shlex.split(text)
         except ValueError as error:
-            faults.append(Fault(f"--virtual-{side}", str(error)))
+            faults.append(Fault(option, str(error)))
             continue
-        program = shutil.which(split[0]) if split else None
+        program = command_pair.find_program(option, split, faults)
         if program is None:
-            reason = f"{split[0]} is not a program" if split else "is missing"
-            faults.append(Fault(f"--virtual-{side}", reason, "both commands are needed"))
             continue
         files = {
             word: str(plain_files.named(Path(word))) for word in split[1:] if Path(word).is_file()
         }
-        words[side] = (
-            str(plain_files.named(Path(program))),
-            *(files.get(word, word) for word in split[1:]),
-        )
-        own = [command_pair.programs_folder(Path(words[side][0])), *map(Path, files.values())]
-        faults += [
-            fault for path in own if (fault := command_pair.not_shown(f"--virtual-{side}", path))
-        ]
+        words[side] = (str(program), *(files.get(word, word) for word in split[1:]))
+        own = [command_pair.programs_folder(program), *map(Path, files.values())]
+        faults += [fault for path in own if (fault := command_pair.not_shown(option, path))]
         needed += own
     if faults:
         raise ConfigError("the programs of the virtual clock", faults)

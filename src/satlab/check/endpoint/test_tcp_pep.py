@@ -80,16 +80,7 @@ def test_an_incomplete_transfer_is_not_a_success(tmp_path: Path) -> None:
     assert nothing.reason == "it ended with status 1: Connection refused"
 
 
-def test_presets_are_those_of_the_paper() -> None:
-    assert {
-        name: (one.initial_window, one.send_max, one.receive_max)
-        for name, one in tcp_pep.PRESETS.items()
-    } == {
-        "a": (10, 4_000_000, 6_000_000),
-        "b": (100, 4_000_000, 6_000_000),
-        "c": (10, 33_000_000, 33_000_000),
-        "d": (100, 33_000_000, 33_000_000),
-    }
+def test_presets_have_names() -> None:
     assert [
         endpoint_options.built_in(f"tcp-pep{suffix}", {}, {}).name for suffix in ("", "-a", "-d")
     ] == [

@@ -42,16 +42,13 @@ class Input(_Model):
 
 
 class Finding(_Model):
-    """A fault, and the simplest condition that has it:
-
-    `changes` are the values that differ from the case's.
+    """A fault, and the simplest condition that has it: the values of the case, but for `changes`.
 
     `trial` found the fault with `seed`; `seen` trials found it in all. `is_shrunk`: no single value
     can be reset without losing the fault. Fields of this condition's transfer: `reason` if it
     failed; `time_s` until its last byte (null: never); `reference_s`, the reference's time;
     `wait_s`, the longest time without progress (null: unknown). `repeats` of `repeats_of` other
-    seeds have the fault as well. `suite`: the file that `satlab check --suite
-    FILE` runs.
+    seeds have the fault as well. `suite`: the file that `satlab check --suite FILE` runs.
     """
 
     kind: Kind

@@ -46,61 +46,50 @@ class _HaltedError(Exception):
     """The search must end at once."""
 
 
+@dataclass(frozen=True)
 class Search:
-    """`may_continue` is asked before and during each evaluation.
+    """A search in progress: up to `at_once` trials are evaluated at the same time.
 
-    `save` is called when the record has changed.
-
-    `at_once`: number of trials that are evaluated at the same time.
+    `may_continue` is asked before and during each evaluation. `save` is called when the record has
+    changed.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        record: SearchRecord,
-        evaluate: Evaluate,
-        pool: Executor,
-        at_once: int,
-        may_continue: Callable[[], bool],
-        save: Callable[[Finding | None], None],
-    ) -> None:
-        self._space, self._record, self._evaluate = space, record, evaluate
-        self._pool, self._at_once, self._may_continue, self._save = (
-            pool,
-            at_once,
-            may_continue,
-            save,
-        )
-        self._seed = record.input.seed
+    space: Space
+    record: SearchRecord
+    evaluate: Evaluate
+    pool: Executor
+    at_once: int
+    may_continue: Callable[[], bool]
+    save: Callable[[Finding | None], None]
 
     def run(self) -> None:
         """Search until `may_continue` returns False. Unfinished findings of an earlier part come
         first.
         """
         try:
-            for finding in [one for one in self._record.findings if not one.is_shrunk]:
+            for finding in [one for one in self.record.findings if not one.is_shrunk]:
                 self._simplify(finding)
-            numbers = itertools.count(self._record.trials)
+            seed, numbers = self.record.input.seed, itertools.count(self.record.trials)
             ahead: deque[tuple[int, Changes, Future[Evaluation]]] = deque()
-            while self._may_continue():
-                while len(ahead) < self._at_once:
+            while self.may_continue():
+                while len(ahead) < self.at_once:
                     number = next(numbers)
-                    drawn = self._space.draw(self._seed, number)
-                    ahead.append((number, drawn, self._begin(drawn, self._seed + number)))
+                    drawn = self.space.draw(seed, number)
+                    ahead.append((number, drawn, self._begin(drawn, seed + number)))
                 number, changes, future = ahead.popleft()
                 self._take(number, changes, self._end(future))
         except _HaltedError:
             pass
         finally:
-            self._save(None)
+            self.save(None)
 
     def _begin(self, changes: Changes, seed: int) -> Future[Evaluation]:
-        return self._pool.submit(self._evaluate, changes, seed)
+        return self.pool.submit(self.evaluate, changes, seed)
 
     def _end(self, future: Future[Evaluation]) -> Evaluation:
         """Wait for an evaluation. An error because the search ends is not raised."""
         while True:
-            if not self._may_continue():
+            if not self.may_continue():
                 raise _HaltedError
             wait([future], POLL_S)
             if not future.done():
@@ -108,10 +97,10 @@ class Search:
             try:
                 found = future.result()
             except Exception:
-                if not self._may_continue():
+                if not self.may_continue():
                     raise _HaltedError from None
                 raise
-            self._record.evaluations += 1
+            self.record.evaluations += 1
             return found
 
     def _has(self, kind: Kind, changes: Changes, seed: int) -> Evaluation | None:
@@ -121,20 +110,18 @@ class Search:
 
     def _take(self, number: int, changes: Changes, found: Evaluation) -> None:
         """Record a trial. After an interruption before this, the trial is repeated."""
-        finding = None
+        finding, seed = None, self.record.input.seed + number
         if found.kind is not None:
-            known = self._known(found.kind, changes, self._seed + number)
+            known = self._known(found.kind, changes, seed)
             if known is None:
-                finding = Finding(
-                    kind=found.kind, changes=dict(changes), seed=self._seed + number, trial=number
-                )
+                finding = Finding(kind=found.kind, changes=dict(changes), seed=seed, trial=number)
                 _describe(finding, found)
-                self._record.findings.append(finding)
+                self.record.findings.append(finding)
             else:
                 known.seen += 1
-        self._record.trials = number + 1
-        self._record.not_judged += not found.is_judged
-        self._save(None)
+        self.record.trials = number + 1
+        self.record.not_judged += not found.is_judged
+        self.save(None)
         if finding is not None:
             self._simplify(finding)
 
@@ -142,13 +129,13 @@ class Search:
         """Return the earlier finding that explains a fault: the fault vanishes without that
         finding's values.
         """
-        for finding in self._record.findings:
+        for finding in self.record.findings:
             if finding.kind != kind or not finding.changes.keys() <= changes.keys():
                 continue
             without = {
                 name: value for name, value in changes.items() if name not in finding.changes
             }
-            if not finding.changes or not self._has(kind, self._space.effective(without), seed):
+            if not finding.changes or not self._has(kind, self.space.effective(without), seed):
                 return finding
         return None
 
@@ -165,15 +152,15 @@ class Search:
 
         def keep(changes: Changes) -> None:
             finding.changes = dict(changes)
-            self._save(None)
+            self.save(None)
 
-        keep(shrink(self._space, finding.changes, holds, keep))
-        for earlier in self._record.findings:
+        keep(shrink(self.space, finding.changes, holds, keep))
+        for earlier in self.record.findings:
             if earlier is finding:
                 break
             if earlier.kind == finding.kind and earlier.changes.keys() == finding.changes.keys():
                 earlier.seen += finding.seen
-                self._record.findings.remove(finding)
+                self.record.findings.remove(finding)
                 return
         others = [
             self._begin(finding.changes, finding.seed + other)
@@ -181,7 +168,7 @@ class Search:
         ]
         finding.repeats = sum(self._end(future).kind == finding.kind for future in others)
         finding.repeats_of, finding.is_shrunk = OTHER_SEEDS, True
-        self._save(finding)
+        self.save(finding)
 
 
 def _describe(finding: Finding, found: Evaluation) -> None:

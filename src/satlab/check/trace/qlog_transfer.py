@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
-from satlab.check.samples import Sample, Side, UnusedSource
+from satlab.check.samples import Sample, UnusedSource
 from satlab.check.trace import careful_resume, qlog
 from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
@@ -52,8 +52,7 @@ def add(
 
     `folders` hold the qlog files, by side; without any, the sample is returned unchanged. After
     several connections the newest file, of the last one, is read. The server's states are written
-    to FILE in
-    `folder`. `one_way_s` is the delay of the idle link from the client to the server.
+    to FILE in `folder`. `one_way_s` is the delay of the idle link from the client to the server.
     """
     if not folders:
         return sample
@@ -64,7 +63,7 @@ def add(
         try:
             transfer = _open(qlog_folder, side, size, wire, is_complete=sample.status == "ok")
         except QlogError as error:
-            warnings.append(UnusedSource(error.kind, cast("Side", side), str(error)))
+            warnings.append(UnusedSource(error.kind, cast("qlog.Side", side), str(error)))
             continue
         if side == "server":
             values = {
