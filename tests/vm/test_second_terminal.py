@@ -17,7 +17,7 @@ from satlab.common.processes import wait
 from satlab.common.topology import Role
 from satlab.vm import vm_run
 from satlab.vm.provision import METRICS_THERE
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
 from tests.vm.stage import Provisioned
 
 pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(1800)]

@@ -18,7 +18,7 @@ from satlab.run.run_folder import RunResult
 from satlab.vm import provision, vm_run
 from satlab.vm.controller_client import Controller
 from satlab.vm.provision import VmFolder
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
 from tests.serving import PASSWORD, serving
 
 pytestmark = [

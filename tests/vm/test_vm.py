@@ -23,7 +23,7 @@ from satlab.vm import box, inventory, provision, vagrant
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from satlab.vm.vagrant import Vagrant
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
 from tests.vm import gate, libvirt
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(7200)]
