@@ -97,11 +97,12 @@ class Apt:
 
     def known(self, names: Sequence[str]) -> list[str]:
         """Return those of the names that the host's lists of packages have."""
-        return [name for name in names if self._is_known(name)]
-
-    def _is_known(self, name: str) -> bool:
-        done = self.run("--simulate", "--no-install-recommends", "install", "--", name)
-        return not (done.returncode and _UNKNOWN.search(done.stderr + done.stdout))
+        known = []
+        for name in names:
+            done = self.run("--simulate", "--no-install-recommends", "install", "--", name)
+            if not (done.returncode and _UNKNOWN.search(done.stderr + done.stdout)):
+                known.append(name)
+        return known
 
     def fetch(self, packages: Mapping[str, str], folder: Path) -> list[Path]:
         """Fetch packages into an empty folder; return the files. Raises HostError."""

@@ -26,24 +26,23 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True)
 class Pki:
-    """The files, all of mode 0600: two certificates and one key in PEM, and the pin in `spki.txt`."""
+    """The files, all of mode 0600: two certificates and one key (EC P-256, PKCS 8) in PEM, and the
+    pin in `spki.txt`.
+    """
 
     folder: Path
     spki: str
 
     @property
     def ca_cert(self) -> Path:
-        """Return the certificate of the run's authority."""
         return self.folder / "ca.crt"
 
     @property
     def server_cert(self) -> Path:
-        """Return the server's certificate."""
         return self.folder / "server.crt"
 
     @property
     def server_key(self) -> Path:
-        """Return the server's private key (EC P-256, PKCS 8)."""
         return self.folder / "server.key"
 
 

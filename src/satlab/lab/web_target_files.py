@@ -88,8 +88,3 @@ def made(
     )  # a text of the generator keeps 0.5 at least
     kept = size if loaded_as in ("img", "iframe") else max(1, int(size * share))
     return WebObject(order, path, loaded_as, mime, loaded_as, pixels, size, kept, host)
-
-
-def least_document(objects: Sequence[WebObject], page_host: str) -> int:
-    """Return the smallest size, in bytes, of the document that loads all other `objects`."""
-    return web_target.markup_bytes(objects, page_host)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from satlab.common import yaml_text
-from satlab.common.errors import ConfigError
 from satlab.openbach import upstream_descriptors
 
 PLACES = ("usr", "etc", "opt")
@@ -93,14 +91,8 @@ class Contents:
 
 
 def contents(folder: Path) -> Contents:
-    """Read the playbook of a job's folder. An unreadable one counts as empty; `validate` reports
-    the fault.
-    """
-    try:
-        document = yaml_text.read(folder / f"install_{folder.name}.yml")
-    except (OSError, ConfigError):
-        return Contents()
-    tasks = list(_tasks(document, conditional=False))
+    """Read the playbook of a job's folder."""
+    tasks = list(_tasks(upstream_descriptors.playbook(folder), conditional=False))
     packages = _packages(task for task, conditional in tasks if not conditional)
     maybe = [
         name

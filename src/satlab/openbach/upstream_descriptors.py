@@ -99,28 +99,30 @@ def find_jobs(folder: Path) -> Iterator[Path]:
             yield path.parent
 
 
+def playbook(folder: Path) -> Any:
+    """Return the tasks that install a job. An unreadable playbook counts as empty; `validate`
+    reports the fault.
+    """
+    try:
+        return yaml_text.read(folder / f"install_{folder.name}.yml")
+    except (OSError, ConfigError):
+        return []
+
+
 def programs(folder: Path) -> dict[str, str]:
     """Return where a job's playbook copies files from, below `files/`, by their name on the agent:
     from sub-folders.
     """
-    try:
-        tasks = yaml_text.read(folder / f"install_{folder.name}.yml")
-    except (OSError, ConfigError):
-        return {}
     return {
         Path(source).name: source
-        for source in copied(tasks)
+        for source in copied(playbook(folder))
         if "/" in source and ".." not in source.split("/")
     }
 
 
 def packages(folder: Path) -> list[str]:
     """Return the Debian packages that a job's playbook installs, as far as they are written out."""
-    try:
-        tasks = yaml_text.read(folder / f"install_{folder.name}.yml")
-    except (OSError, ConfigError):
-        return []
-    return list(dict.fromkeys(packages_of(tasks)))
+    return list(dict.fromkeys(packages_of(playbook(folder))))
 
 
 def packages_of(tasks: Any) -> Iterator[str]:
@@ -203,6 +205,17 @@ def _known(entry: Mapping[str, Any], names: tuple[str, ...], place: str, warn: W
     return {name: value for name, value in entry.items() if name in names}
 
 
+def _adapt_each(
+    entry: Entry, name: str, place: str, change: Callable[[Mapping[str, Any], str], Entry]
+) -> None:
+    """Adapt the mappings of a list; `change` gets each with its place."""
+    if isinstance(entry.get(name), list):
+        entry[name] = [
+            change(each, f"{place}.{position}") if isinstance(each, Mapping) else each
+            for position, each in enumerate(entry[name])
+        ]
+
+
 def _platforms(section: Any, warn: Warn) -> Any:
     place = "platform_configuration"
     if isinstance(section, list):
@@ -211,14 +224,9 @@ def _platforms(section: Any, warn: Warn) -> Any:
     if not isinstance(section, Mapping):
         return section
     adapted = _platform(section, (*_PLATFORM, "supported_platforms"), place, warn)
-    listed = adapted.get("supported_platforms")
-    if isinstance(listed, list):
-        adapted["supported_platforms"] = [
-            _platform(each, _PLATFORM, f"{place}.{position}", warn)
-            if isinstance(each, Mapping)
-            else each
-            for position, each in enumerate(listed)
-        ]
+    _adapt_each(
+        adapted, "supported_platforms", place, lambda each, at: _platform(each, _PLATFORM, at, warn)
+    )
     return adapted
 
 
@@ -240,32 +248,20 @@ def _level(level: Mapping[str, Any], place: str, warn: Warn, more: tuple[str, ..
         warn(f"{place}.subcommands", "is called subcommand in a descriptor")
     adapted = _known(found, (*_LEVEL, *more), place, warn)
     for section in ("required", "optional"):
-        if isinstance(adapted.get(section), list):
-            adapted[section] = [
-                _argument(each, f"{place}.{section}.{position}", warn)
-                if isinstance(each, Mapping)
-                else each
-                for position, each in enumerate(adapted[section])
-            ]
-    if isinstance(adapted.get("subcommand"), list):
-        adapted["subcommand"] = [
-            _group(each, f"{place}.subcommand.{position}", warn)
-            if isinstance(each, Mapping)
-            else each
-            for position, each in enumerate(adapted["subcommand"])
-        ]
+        _adapt_each(
+            adapted, section, f"{place}.{section}", lambda each, at: _argument(each, at, warn)
+        )
+    _adapt_each(
+        adapted, "subcommand", f"{place}.subcommand", lambda each, at: _group(each, at, warn)
+    )
     return adapted
 
 
 def _group(group: Mapping[str, Any], place: str, warn: Warn) -> Entry:
     adapted = _known(group, ("group_name", "optional", "choices"), place, warn)
-    if isinstance(adapted.get("choices"), list):
-        adapted["choices"] = [
-            _level(each, f"{place}.choices.{position}", warn, ("name",))
-            if isinstance(each, Mapping)
-            else each
-            for position, each in enumerate(adapted["choices"])
-        ]
+    _adapt_each(
+        adapted, "choices", f"{place}.choices", lambda each, at: _level(each, at, warn, ("name",))
+    )
     return adapted
 
 

@@ -57,7 +57,9 @@ _MESSAGE_END = 200
 
 @dataclass(frozen=True)
 class VmFolder:
-    """The private folder of a lab: generated files and logs."""
+    """The private folder of a lab: generated files, passwords (`secrets`), certificates (`pki`), and
+    logs.
+    """
 
     path: Path
 
@@ -68,7 +70,6 @@ class VmFolder:
 
     @property
     def inventory(self) -> Path:
-        """The inventory."""
         return self.path / "inventory.yml"
 
     @property
@@ -78,27 +79,22 @@ class VmFolder:
 
     @property
     def key(self) -> Path:
-        """The lab's own ssh key."""
         return self.path / "id_ed25519"
 
     @property
     def secrets(self) -> Path:
-        """Generated passwords."""
         return self.path / "secrets"
 
     @property
     def pki(self) -> Path:
-        """Certificates of the server."""
         return self.path / "pki"
 
     @property
     def link(self) -> Path:
-        """The link, for the guest."""
         return self.path / "link.json"
 
     @property
     def plan(self) -> Path:
-        """The link's plan."""
         return self.path / "plan.json"
 
 

@@ -35,7 +35,7 @@ from satlab.service.root_helper.protocol import ScenarioRequest
 from satlab.vm import controller_run, provision, vm_run
 from satlab.vm.controller_client import Controller, RefusedError
 from satlab.vm.provision import VmFolder
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
 from tests.archives import archive
 
 PING = paths.SCENARIOS / "ping.json"

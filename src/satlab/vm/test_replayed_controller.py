@@ -25,7 +25,7 @@ from satlab.run.run_folder import RunResult
 from satlab.vm import controller_client, controller_run, provision, vm_run
 from satlab.vm.controller_client import Controller
 from satlab.vm.provision import VmFolder
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
 from tests.replayed_controller import Replayed, serve
 
 AGENTS = {"client": "198.19.0.11", "server": "198.19.0.15"}

@@ -22,10 +22,10 @@ from satlab.run import metrics_file
 from satlab.run.lab_session import QUIET, run_session
 from satlab.run.link_probe import ProbeError
 from satlab.vm import inventory, provision, vm_commands, vm_run
-from satlab.vm.emulator_units import SshShell, UnreachedHost, VmHost
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
+from satlab.vm.vm_session import SshShell, UnreachedHost, VmHost
 
 SCENARIO = paths.SCENARIOS / "ping.json"
 

@@ -17,7 +17,7 @@ from satlab.vm.controller_client import Controller
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import PlayRecap, VmFolder
 from satlab.vm.vagrant import Vagrant
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
 
 FOLDER = VmFolder(paths.ROOT / ".satlab" / "vm")
 

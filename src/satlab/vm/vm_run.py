@@ -26,10 +26,10 @@ from satlab.run.run_folder import RunFolder, RunPlan, RunResult
 from satlab.run.run_id import new_run_id
 from satlab.vm import controller_run
 from satlab.vm.controller_client import Controller
-from satlab.vm.emulator_units import UnreachedHost, VmHost
 from satlab.vm.provision import CONTROL_THERE
 from satlab.vm.ssh_job import SEPARATOR, fetch
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
+from satlab.vm.vm_session import UnreachedHost, VmHost
 
 PROGRAMS = ("satlink", "satlab-jobs", "satperf", "satpep", "opensand")
 """Packages of emulators and of satlab, whose versions go into the manifest, as do the versions of

@@ -4,7 +4,6 @@ trusted.
 """
 
 import csv
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -12,8 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from jobkit import JobError
+from served_page import HOST_SUFFIX, read_pin
 
-HOST_SUFFIX = ".satlab.test"
 PROTOCOLS = {"h1": ("http", 80, "http/1.1"), "h2": ("https", 443, "h2"), "h3": ("https", 443, "h3")}
 Address = IPv4Address | IPv6Address
 
@@ -67,18 +66,7 @@ def read_target(page: str, protocol: str, server: Address, root: Path, pki: Path
         raise JobError(
             f"page {page}: its manifest is empty", "generate it again: satlab.lab.web_target"
         )
-    spki = ""
-    if PROTOCOLS[protocol][0] == "https":
-        try:
-            spki = (pki / "spki.txt").read_text(encoding="ascii").strip()
-        except OSError as error:
-            raise JobError(
-                f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates"
-            ) from error
-        if not re.fullmatch(r"[A-Za-z0-9+/]{43}=", spki):
-            raise JobError(
-                f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again"
-            )
+    spki = "" if protocol == "h1" else read_pin(pki)
     return Target(page, protocol, server, expected, spki)
 
 

@@ -39,6 +39,7 @@ from page_target import PROTOCOLS, Target, read_target
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.remote.remote_connection import RemoteConnection
+from served_page import add_certificates, add_pages
 from urllib3.exceptions import HTTPError
 
 DRIVER_GRACE_S = (
@@ -614,16 +615,8 @@ def parser() -> argparse.ArgumentParser:
         default=0,
         help="1: of observed loads also NetLog and TLS keys (0)",
     )
-    www, pki = (
-        os.environ.get("SATLAB_WWW", "/srv/satlab/www"),
-        os.environ.get("SATLAB_PKI", "/etc/satlab/pki"),
-    )
-    options.add_argument(
-        "--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default"
-    )
-    options.add_argument(
-        "--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default"
-    )
+    add_pages(options)
+    add_certificates(options)
     return options
 
 

@@ -39,6 +39,7 @@ from jobkit import (
     run_job,
     stop_event,
 )
+from served_page import HOST_SUFFIX, add_certificates
 
 READY_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 1.5
@@ -69,8 +70,6 @@ LEG_OPTIONS = (
 )
 LISTENING, UDP_BOUND = "0A", "07"
 """States of a socket in /proc/net/tcp and /proc/net/udp."""
-HOST_SUFFIX = ".satlab.test"
-"""Of the host of a page, as the job satlab_page_load has it."""
 IPV4_ALONE = ("pepsal",)
 """Engines without IPv6."""
 
@@ -410,10 +409,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-p", "--page", type=page_name, help="quic: a page of several domains passes"
     )
-    pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
-    options.add_argument(
-        "--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki"
-    )
+    add_certificates(options)
     return options
 
 

@@ -13,7 +13,6 @@ import contextlib
 import csv
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +29,7 @@ from typing import Any
 
 import collect_agent
 from jobkit import JobError, argument_parser, page_name, real, run_job, stop_event, store_json
+from served_page import HOST_SUFFIX, add_certificates, add_pages, read_pin
 
 PLAYER = Path(__file__).with_name("player.html")
 PROTOCOLS = {"h1": ("http", 80), "h2": ("https", 443), "h3": ("https", 443)}
@@ -60,7 +60,7 @@ class Video:
     @property
     def host(self) -> str:
         """Return the name that the browser maps to the server's address."""
-        return f"{self.page}.satlab.test"
+        return self.page + HOST_SUFFIX
 
     def settings(self) -> str:
         """Return what the player has to know, as JSON."""
@@ -113,23 +113,6 @@ def read_rates(root: Path, page: str, segment_s: float) -> list[dict[str, Any]]:
         for path, size in rows
     ]
     return sorted(rates, key=lambda rate: int(rate["bytes"]))
-
-
-def read_pin(pki: Path, protocol: str) -> str:
-    """Return the pin of the server's key for h2 and h3."""
-    if PROTOCOLS[protocol][0] == "http":
-        return ""
-    try:
-        spki = (pki / "spki.txt").read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise JobError(
-            f"pin of the server's key: {error}", "set SATLAB_PKI to the run's certificates"
-        ) from error
-    if not re.fullmatch(r"[A-Za-z0-9+/]{43}=", spki):
-        raise JobError(
-            f"{pki / 'spki.txt'}: not a SHA-256 in base64", "make the certificates again"
-        )
-    return spki
 
 
 def browser_argv(video: Video, profile: Path, port: int) -> list[str]:
@@ -300,16 +283,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "-b", "--buffer-s", type=real(1, 600), default=20.0, help="longest playback buffer (20)"
     )
-    www, pki = (
-        os.environ.get("SATLAB_WWW", "/srv/satlab/www"),
-        os.environ.get("SATLAB_PKI", "/etc/satlab/pki"),
-    )
-    options.add_argument(
-        "--root", type=Path, default=www, help="holds PAGE/manifest.csv; $SATLAB_WWW by default"
-    )
-    options.add_argument(
-        "--pki", type=Path, default=pki, help="holds spki.txt; $SATLAB_PKI by default"
-    )
+    add_pages(options)
+    add_certificates(options)
     return options
 
 
@@ -325,7 +300,7 @@ def main() -> int:
         segment_s=options.segment_s,
         segments=max(1, round(options.duration_s / options.segment_s)),
         buffer_s=max(options.buffer_s, options.segment_s),
-        spki=read_pin(options.pki, options.protocol),
+        spki="" if options.protocol == "h1" else read_pin(options.pki),
     )
     start_unix_s = time.time()
     return publish(document(video, play(video, stop), start_unix_s))

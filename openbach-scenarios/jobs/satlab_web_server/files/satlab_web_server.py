@@ -39,6 +39,7 @@ from jobkit import (
     run_job,
     stop_event,
 )
+from served_page import add_certificates, add_pages
 
 READY_DEADLINE_S = 10.0
 STOP_DEADLINE_S = 5.0
@@ -412,16 +413,8 @@ def parser() -> argparse.ArgumentParser:
         default="cubic",
         help="cubic by default",
     )
-    www, pki = (
-        os.environ.get("SATLAB_WWW", "/srv/satlab/www"),
-        os.environ.get("SATLAB_PKI", "/etc/satlab/pki"),
-    )
-    options.add_argument(
-        "--root", type=folder, default=www, help="holds PAGE/site; $SATLAB_WWW or /srv/satlab/www"
-    )
-    options.add_argument(
-        "--pki", type=folder, default=pki, help="certificates; $SATLAB_PKI or /etc/satlab/pki"
-    )
+    add_pages(options, folder)
+    add_certificates(options, folder)
     return options
 
 

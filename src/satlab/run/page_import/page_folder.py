@@ -105,7 +105,7 @@ def _objects(found: Found, host: str) -> tuple[list[WebObject], list[str]]:
         for order, item in enumerate(found.items, start=1)
     ]
     notes = [f"left out: {count} {reason}" for reason, count in sorted(found.left_out.items())]
-    least = web_target_files.least_document(objects, host)
+    least = web_target.markup_bytes(objects, host)
     if objects[0].size_bytes < least:
         objects[0] = web_target_files.made(1, "document", least)
         notes.append(

@@ -21,7 +21,7 @@ from satlab.run.link_probe import ProbeError, ProbePath
 from satlab.run.metrics_file import MetricsFile
 from satlab.vm.inventory import side, terminals
 from satlab.vm.provision import METRICS_THERE
-from satlab.vm.vm_hosts import VmLab
+from satlab.vm.vm_lab import VmLab
 
 ECHO_DEADLINE_S = 30.0
 LISTEN_DEADLINE_S = 10.0
