@@ -8,9 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Promise:
-    """A figure that the specification promises, and its measured value;
-
-    None: not measured, so not met.
+    """A figure that the specification promises, and its measured value, None without one.
 
     `spoilt`: the promise is not met, but in the same run a bare real-time thread was also later
     than the target.
@@ -40,9 +38,9 @@ def at_least(name: str, limit: float, unit: str, measured: float | None) -> Prom
 def released(
     name: str, limit_us: float, measured_us: float | None, host_us: float | None
 ) -> Promise:
-    """Return the promise of a release error;
+    """Return the promise of a release error.
 
-    `host_us` is the lateness of a bare real-time thread in the same run, us.
+    `host_us`: how late a bare real-time thread was in the same run, us.
     """
     made = at_most(f"{name}: release error p99", limit_us, "us", measured_us)
     return replace(

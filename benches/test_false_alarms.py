@@ -19,7 +19,7 @@ from satlab.common.console import ProgressLog
 def measure(
     monkeypatch: pytest.MonkeyPatch, slowdown: float, spread: Mapping[str, float]
 ) -> tuple[dict[str, Any], list[int]]:
-    """Return the result of 4 comparisons and the seeds of all samples;
+    """Return the result of 4 comparisons and the seeds of all samples.
 
     `spread` is relative, by case.
     """

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from satlab.cli import app
 from satlab.common import needs
-from satlab.papers import paper
 from satlab.run import catalog
+from satlab.papers import names
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
@@ -91,7 +91,7 @@ def test_everything_that_ships_has_one_line(kind: catalog.Kind) -> None:
 
 
 def test_papers_are_those_that_can_be_repeated() -> None:
-    assert catalog.shipped("papers").keys() == paper.CLOCKS.keys()
+    assert catalog.shipped("papers").keys() == names.CLOCKS.keys()
 
 
 def test_a_shipped_scenario_is_known_by_its_name(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the files that are made from others:
+"""`make generate`: writes the files that are made from others.
 
-OpenSAND profiles, synthetic pages, schemas of models, the reference, what jobs share.
+These are OpenSAND profiles, synthetic pages, schemas of models, the reference, and what jobs share.
 """
 
 import fnmatch

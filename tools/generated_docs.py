@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pages of the reference that are made from code and data: commands, options, files, results."""
+"""Documents that are made from code and data: commands, link options, files, results."""
 
 import json
 import re

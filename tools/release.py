@@ -156,16 +156,8 @@ def _gather(tree: Path, programs: Path) -> None:
     (tree / ".venv/pyvenv.cfg").write_text(
         f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {version}\n"
     )
-    argv = [
-        sys.executable,
-        "-m",
-        "compileall",
-        "-q",
-        "-j",
-        "0",
-        "--invalidation-mode",
-        "unchecked-hash",
-    ]
+    argv = [sys.executable, "-m", "compileall", "-q", "-j", "0"]
+    argv += ["--invalidation-mode", "unchecked-hash"]
     subprocess.run([*argv, "-s", str(tree), "-p", f"/{LIBRARY}", str(tree)], check=True)
 
 

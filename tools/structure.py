@@ -3,7 +3,7 @@
 
 `--check` exits with 1 for a fault.
 
-A fault is a circle, or an import against the order of the packages.
+A fault is a circle, an import against the order of the packages, or one of what does not ship.
 
 A room of Python is a package of `src/satlab` (or `collect`) or a module of one; a room of Rust is a
 file of a crate.
@@ -34,24 +34,7 @@ LAYERS = (
     ("cli",),
 )
 """Packages of `src/satlab`, lowest first; a package uses its own layer and lower ones."""
-CRATES = (
-    "dvb",
-    "link",
-    "profile",
-    "schema",
-    "emulator",
-    "fec",
-    "linux",
-    "cli",
-    "satlink",
-    "quic",
-    "resume",
-    "satperf",
-    "virtual",
-    "satpep",
-    "satfec",
-    "confine",
-)
+CRATES = sorted(path.parent.name for path in (ROOT / "crates").glob("*/Cargo.toml"))
 _USE = re.compile(r"\b(crate|self|super(?:::super)*)::((?:\w+::)*)(\w+|\{[^;]*)")
 
 
@@ -173,6 +156,21 @@ def upward(graph: Graph) -> list[str]:
     return [*found, *(f"collect uses {used}" for used in graph.get("collect", ()))]
 
 
+def not_shipped() -> list[str]:
+    """Return the imports of the product that lead to what is only in a clone."""
+    names = ("benches", "tests", "tools")
+    known = {
+        ".".join((name, path.stem)): path for name in names for path in (ROOT / name).glob("*.py")
+    }
+    known |= {name: ROOT / name for name in names}
+    return [
+        f"{path.relative_to(ROOT)} uses {used}"
+        for top in ("src", "collect")
+        for path in filter(is_source, sorted((ROOT / top).rglob("*.py")))
+        for used in _imports(path, known)
+    ]
+
+
 def sizes() -> Iterator[str]:
     """Yield lines of code and of tests, and the number of test functions, of each language; lines
     of schemas.
@@ -248,7 +246,7 @@ def main() -> int:
         _line("modules of src/satlab and collect", modules),
     ]
     lines += [_line(f"crates/{name}", rust_files(ROOT / "crates" / name)) for name in CRATES]
-    wrong = [f"AGAINST THE LAYERS: {each}" for each in upward(graph)]
+    wrong = [f"AGAINST THE LAYERS: {each}" for each in [*upward(graph), *not_shipped()]]
     print("\n".join([text for text, _ in lines] + wrong))
     if options.packages:
         print(

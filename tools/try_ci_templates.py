@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Try action and templates of docs/ci on what a hosted runner has: `python -m tools.try_ci_templates
-FOLDER` (root).
+"""`python -m tools.try_ci_templates FOLDER` (root): tries the action and the templates of docs/ci on
+what a hosted runner has.
 
 A fresh Debian container for each job: compilers, Python, Rust. GitHub's user may use sudo; GitLab's
 is root. The commit that is checked out is cloned there; the stack under test is

@@ -190,11 +190,10 @@ def _host_effects(effects: Sequence[HostEffect]) -> Table:
 
 
 def plots(frame: pl.DataFrame) -> list[Plot]:
-    """Draw each metric over the cells: every value in calibration;
+    """Draw every value in calibration of each metric, over the cells.
 
-    ANSWERS first, at most MOST_PLOTS.
-
-    If a metric's values are drawn, its statistics are not.
+    ANSWERS come first, and there are at most MOST_PLOTS. If a metric's values are drawn, its
+    statistics are not.
     """
     cells = list(dict.fromkeys(frame["cell"]))
     values = dataset.measured(frame)

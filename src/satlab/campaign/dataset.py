@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All tasks of a campaign as one Parquet dataset, a part for each cell:
+"""All tasks of a campaign as one Parquet dataset, with a file for each cell.
 
-`dataset/cell=ID/part.parquet`.
-
-Each task has a row of the metric `task_s`, even if it failed or is not done. A task whose files
-differ from its worker's record has no other row.
+The files are `dataset/cell=ID/part.parquet`. Each task has a row of the metric `task_s`, even if it
+failed or is not done. A task whose files differ from its worker's record has no other row.
 """
 
 import json

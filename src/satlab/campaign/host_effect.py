@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a cell's values depend on the host:
+"""Tests whether a cell's values depend on the host.
 
-Kruskal-Wallis for each cell and metric, adjusted for their number.
+Kruskal-Wallis for each cell and metric, adjusted for the number of tests.
 """
 
 from dataclasses import dataclass, replace

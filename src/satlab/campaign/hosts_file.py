@@ -22,10 +22,7 @@ Program = Annotated[str, Field(pattern=r"^/[A-Za-z0-9/._+-]{1,200}$")]
 
 
 class SshHost(Strict):
-    """One host:
-
-    `satlab` is the absolute path of its program, `slots` how many tasks it runs at once.
-    """
+    """One host. `satlab`: absolute path of its program; `slots`: how many tasks it runs at once."""
 
     name: Id
     address: Address

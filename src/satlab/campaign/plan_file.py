@@ -85,9 +85,9 @@ class Plan(Strict):
     tasks: tuple[Task, ...]
 
     def for_any_host(self, where: str) -> None:
-        """Raise ConfigError if a task names files or addresses of this host's user;
+        """Raise ConfigError if a task names files or addresses of this host's user.
 
-        `where`: the place at which it was to run.
+        `where`: the other hosts, for the message.
         """
         found = {
             name: task

@@ -109,9 +109,9 @@ class Matrix:
         )
 
     def _checked(self, file: Path, bed: Testbed, *, whole: bool) -> BoundScenario | None:
-        """Return the scenario with its values;
+        """Return the scenario with its values; None if it has a fault.
 
-        None with a fault. `whole`: prepare the first run of each profile.
+        `whole`: also prepare a run, once for each profile.
         """
         if file not in self._scenarios:
             self._scenarios[file] = self._noted(lambda: _scenario(file))

@@ -89,10 +89,7 @@ class _OnClock(Strict):
 
 
 class Run(_OfLink):
-    """`satlab run` of a shipped scenario over a link of a shipped profile;
-
-    `values` as of `--set`.
-    """
+    """`satlab run` of a shipped scenario over a shipped profile; `values` as of `--set`."""
 
     verb: Literal["run"]
     scenario: Name
@@ -325,10 +322,7 @@ def of_run(scenario: Path, link: LinkOptions, values: Mapping[str, str]) -> Run 
 
 
 def _run_words(scenario: str, link: LinkOptions, values: Mapping[str, str]) -> list[str]:
-    """Return the command of a run:
-
-    `--set` is written in the form in which no value can be mistaken for an option.
-    """
+    """Return the command of a run. As `--set=NAME=VALUE` no value is mistaken for an option."""
     settings = [f"--set={name}={value}" for name, value in values.items()]
     words = ["satlab", "run", scenario, *link.arguments(), *settings]
     return [*words, "--runs", ".", "--no-report", "--quiet", "--json"]

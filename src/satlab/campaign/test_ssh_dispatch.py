@@ -283,9 +283,9 @@ def test_t55_a_request_without_an_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_attempt_ends_though_its_stdin_stays_open(tmp_path: Path) -> None:
-    """A thread in a buffered reader aborted the interpreter:
+    """A thread in a buffered reader aborted the interpreter.
 
-    `could not acquire lock for BufferedReader`.
+    It said `could not acquire lock for BufferedReader`.
     """
     code = (
         "import sys, threading\nfrom satlab.campaign import attempt, ssh_attempt\n"

@@ -15,6 +15,7 @@ from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
+from satlab.papers.names import PaperName
 
 if TYPE_CHECKING:
     from satlab.campaign.plan_file import Plan
@@ -266,7 +267,7 @@ def report_campaign(
 @command(epilog="Example: satlab reproduce seed-003 --quick")
 def reproduce(
     paper: Annotated[
-        Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"],
+        PaperName,
         typer.Argument(
             help=(
                 "seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002:"

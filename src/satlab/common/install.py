@@ -405,28 +405,19 @@ class _Installation:
         unpack = ["tar", "-xz", "-C", "sources", "--strip-components=1", "--no-same-owner"]
         self._run("unpacking picoquic's sources", unpack, cwd=place, input=content)
         tls, release = "sources/third_party/picotls", "-DCMAKE_BUILD_TYPE=Release"
-        libraries = [
+        libraries = [f"-DPTLS_INCLUDE_DIR={place}/{tls}/include"]
+        libraries += [
             f"-DPTLS_{kind}_LIBRARY={place}/tls/libpicotls-{kind.lower()}.a"
             for kind in ("CORE", "OPENSSL", "MINICRYPTO")
         ]
         targets = ("picotls-core", "picotls-openssl", "picotls-minicrypto")
+        configure = ["cmake", "-S", "sources/third_party/picoquic", "-B", "built"]
         build = ["cmake", "--build"]
         self._run(
             "building picoquic",
             ["cmake", "-S", tls, "-B", "tls", release, "-DWITH_FUSION=OFF", "-DWITH_DTRACE=OFF"],
             [*build, "tls", "--parallel", "--target", *targets],
-            [
-                "cmake",
-                "-S",
-                "sources/third_party/picoquic",
-                "-B",
-                "built",
-                release,
-                "-Dpicoquic_BUILD_TESTS=OFF",
-                "-DBUILD_PICO_SIM=OFF",
-                f"-DPTLS_INCLUDE_DIR={place}/{tls}/include",
-                *libraries,
-            ],
+            [*configure, release, "-Dpicoquic_BUILD_TESTS=OFF", "-DBUILD_PICO_SIM=OFF", *libraries],
             [*build, "built", "--parallel", "--target", PICOQUIC.name],
             ["mv", f"built/{PICOQUIC.name}", "."],
             ["rm", "-rf", "sources", "tls", "built"],

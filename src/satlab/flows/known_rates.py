@@ -36,10 +36,7 @@ class KnownRates:
         write_atomically(self._file, json.dumps(kept) + "\n")
 
     def find(self, wire: str) -> tuple[float, Probe] | None:
-        """Return the age of an equal wire's probe, s, and the probe;
-
-        None without one that is recent.
-        """
+        """Return the age of an equal wire's probe, s, and the probe; None without a recent one."""
         found = self._read().get(wire)
         age_s = self._clock() - found["unix_s"] if found else 0.0
         if found is None or not 0 <= age_s <= MAX_AGE_S:

@@ -18,18 +18,9 @@ from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.papers import published
 from satlab.papers.figures import FIGURES
+from satlab.papers.names import CLOCKS, Clock
 from satlab.papers.published import Published, Strict
 
-Clock = Literal["real", "virtual"]
-CLOCKS: dict[str, tuple[Clock, ...]] = {
-    "seed-000": ("virtual", "real"),
-    "seed-001": ("virtual", "real"),
-    "seed-002": ("real",),
-    "seed-003": ("virtual", "real"),
-    "seed-004": ("virtual",),
-    "rfc-9959": ("virtual",),
-}
-"""Papers, and the clocks under which each can be repeated, its default first."""
 LAB_S = 15.0
 """Time for a lab's start, calibration and end, and for the figures of its run, s."""
 SPEED = 50

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
@@ -15,14 +15,14 @@ from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.papers import cell_run as outcomes
-from satlab.papers import figures, flow_request, paper, paper_report
+from satlab.papers import figures, flow_request, names, paper, paper_report
 from satlab.papers.cell_run import Run
 from satlab.papers.judgement import Judgement
 from satlab.papers.results import PaperResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
-PAPERS = [name for name, clocks in paper.CLOCKS.items() if "virtual" in clocks]
-FLOWS = [(name, clock) for name in PAPERS for clock in paper.CLOCKS[name]]
+PAPERS = [name for name, clocks in names.CLOCKS.items() if "virtual" in clocks]
+FLOWS = [(name, clock) for name in PAPERS for clock in names.CLOCKS[name]]
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -69,6 +69,10 @@ def simulated(name: str, cells: list[str], runs: int = 1, **given: Any) -> Paper
     return PaperResults(about, done, chosen, len(chosen) * runs)
 
 
+def test_every_name_has_its_clocks() -> None:
+    assert get_args(names.PaperName) == tuple(names.CLOCKS)
+
+
 def test_seed_003_is_that_of_the_paper() -> None:
     about = paper.load("seed-003")
     published = about.published
@@ -96,7 +100,7 @@ def test_the_readme_of_seed_003_has_the_published_share_of_the_link() -> None:
 
 
 @pytest.mark.parametrize(("name", "clock"), FLOWS)
-def test_quick_serves_every_conclusion_and_relation(name: str, clock: paper.Clock) -> None:
+def test_quick_serves_every_conclusion_and_relation(name: str, clock: names.Clock) -> None:
     about = paper.load(name, clock)
     quick = about.select(None, quick=True)
     needed = {
@@ -110,7 +114,7 @@ def test_quick_serves_every_conclusion_and_relation(name: str, clock: paper.Cloc
 
 
 @pytest.mark.parametrize(("name", "clock"), FLOWS)
-def test_every_cell_is_a_valid_request(name: str, clock: paper.Clock) -> None:
+def test_every_cell_is_a_valid_request(name: str, clock: names.Clock) -> None:
     about = paper.load(name, clock)
     validator = jsonschema.Draft202012Validator(schema("virtual-flows"))
     for cell in about.cells:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from satlab.service.api import export, initial_content
+from satlab.service.api import export, initial_content, project_store
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper, progress_of
 from satlab.service.api.dependencies import Context
 

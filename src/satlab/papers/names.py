@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The papers that ship, and the clocks on which each can be repeated."""
+
+from typing import Literal
+
+Clock = Literal["real", "virtual"]
+PaperName = Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"]
+CLOCKS: dict[str, tuple[Clock, ...]] = {
+    "seed-000": ("virtual", "real"),
+    "seed-001": ("virtual", "real"),
+    "seed-002": ("real",),
+    "seed-003": ("virtual", "real"),
+    "seed-004": ("virtual",),
+    "rfc-9959": ("virtual",),
+}
+"""The clocks of each of these papers, its default first."""
