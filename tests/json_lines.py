@@ -10,4 +10,4 @@ def read(file: Path, kind: str = "") -> list[dict[str, Any]]:
     """Return the whole lines so far, of one type or all; none if the file is missing."""
     text = file.read_text() if file.exists() else ""
     found = [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
-    return [line for line in found if kind in ("", line["type"])]
+    return [line for line in found if not kind or line["type"] == kind]

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from satlab.common import paths
 from satlab.lab import lab_owners, netns
+from satlab.common import paths, processes
 from satlab.lab.pki import Pki
 from satlab.service.supervisor import helper_socket
+from tests import process_search
 from tests.archives import archive
 from tests.polling import until
 
@@ -157,11 +158,10 @@ class Service:
 
         Raises ProcessLookupError when there is none.
         """
-        for pid, (_, parent, *_) in processes().items():
-            if parent == str(self.process.pid):
-                with contextlib.suppress(OSError):
-                    if b"satlab.service.api_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        return pid
+        for pid in process_search.having("satlab.service.api_process", "cmdline"):
+            found = processes.read_process(pid)
+            if found is not None and found.parent == self.process.pid:
+                return pid
         raise ProcessLookupError
 
     def kill(self) -> None:
@@ -176,26 +176,6 @@ class Service:
         return sorted(name for name in netns.lab_ids() if name.startswith("run-"))
 
 
-def processes() -> dict[int, list[str]]:
-    """Return state, parent and so on of every process (proc(5), from field 3)."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdecimal():
-                found[int(entry.name)] = (entry / "stat").read_text().rpartition(")")[2].split()
-    return found
-
-
-def marked(mark: str) -> list[int]:
-    """Return the processes with this text in their environment."""
-    found = []
-    for pid in processes():
-        with contextlib.suppress(OSError):
-            if mark.encode() in Path(f"/proc/{pid}/environ").read_bytes():
-                found.append(pid)
-    return found
-
-
 @contextlib.contextmanager
 def serving(*, standin: bool = False, tls: Pki | None = None) -> Iterator[Service]:
     """Run a server whose end leaves no process, lab or owner of its own behind."""
@@ -204,7 +184,7 @@ def serving(*, standin: bool = False, tls: Pki | None = None) -> Iterator[Servic
     try:
         yield running
         assert running.stop() == 0
-        until(lambda: not marked(str(state)), seconds=20)
+        until(lambda: not process_search.having(str(state), "environ"), seconds=20)
         assert not list((state / "scratch").glob("*"))
         assert not helper_socket(state).exists()
     finally:

@@ -16,14 +16,23 @@ from tests.opensand_layouts import Edits, write
 DOCUMENT = paths.ROOT / "docs" / "opensand.md"
 
 
+def leaf(name: str, value: object) -> str:
+    return f"<{name}>{value}</{name}>"
+
+
 def item(*leaves: tuple[str, object]) -> str:
-    return "<item>" + "".join(f"<{name}>{text}</{name}>" for name, text in leaves) + "</item>"
+    return leaf("item", "".join(leaf(name, text) for name, text in leaves))
 
 
-def carrier(kind: str, wave_form: str) -> str:
-    return item(
-        ("bandwidth", 5000), ("type", kind), ("wave_form", wave_form), ("group", "Standard")
-    )
+def carrier(kind: str, wave_form: str, group: str = "Standard") -> str:
+    return item(("bandwidth", 5000), ("type", kind), ("wave_form", wave_form), ("group", group))
+
+
+def another_carrier(
+    band: str, kind: str, wave_form: str, group: str = "Standard"
+) -> tuple[str, str, str]:
+    """Edit a band: one more carrier at its end."""
+    return "topology.xml", f"</{band}>", f"{carrier(kind, wave_form, group)}</{band}>"
 
 
 def host(number: int, tail: str) -> str:
@@ -42,7 +51,7 @@ def attenuation(kind: str, leaves: str) -> tuple[str, str, str]:
 DELAY = "<delay_type>ConstantDelay</delay_type>\n        <delay_value>125</delay_value>"
 SERIES = "<file_path>series.txt</file_path><refresh_period>200</refresh_period><loop>true</loop>"
 ON_OFF = "".join(
-    f"<onoff_attenuation_{name}>{value}</onoff_attenuation_{name}>"
+    leaf(f"onoff_attenuation_{name}", value)
     for name, value in (("on", 2), ("off", 3), ("amplitude", 1.5))
 )
 CONNECTION = item(
@@ -54,20 +63,9 @@ CONNECTION = item(
     ("protocol", "0800"),
 )
 SIMULATED = "".join(
-    f"<simulation_{name}>1</simulation_{name}>"
-    for name in (
-        "nb_station",
-        "rt_bandwidth",
-        "max_rbdc",
-        "max_vbdc",
-        "mean_requests",
-        "amplitude_request",
-    )
+    leaf(f"simulation_{name}", 1)
+    for name in "nb_station rt_bandwidth max_rbdc max_vbdc mean_requests amplitude_request".split()
 )
-
-
-def leaf(name: str, value: object) -> str:
-    return f"<{name}>{value}</{name}>"
 
 
 def in_place_of(
@@ -90,25 +88,21 @@ SCPC = (
     in_place_of("profile_st.xml", "dama_enabled", "true", "false"),
     in_place_of("profile_st.xml", "scpc_enabled", "false", "true"),
 )
-RANDOM_ACCESS = {
-    "timeout": 8,
-    "replicas": 2,
-    "max_packets": 5,
-    "max_retry": 3,
-    "backoff_algo": "BEB",
-    "max_cw": 8,
-    "backoff_multiple": 2,
-}
+RANDOM_ACCESS = (
+    "".join(
+        leaf(name, value)
+        for name, value in {"timeout": 8, "replicas": 2, "max_packets": 5, "max_retry": 3}.items()
+    )
+    + leaf("backoff_algo", "BEB")
+    + leaf("max_cw", 8)
+    + leaf("backoff_multiple", 2)
+)
 ALOHA = (
     in_place_of(TOPOLOGY, "type", "DAMA", "ALOHA"),
     in_place_of("profile_st.xml", "ra_enabled", "false", "true"),
     in_place_of("profile_st.xml", "dama_enabled", "true", "false"),
-    ("profile_st.xml", ">DAMA_RBDC<", ">SALOHA<"),
-    (
-        "profile_st.xml",
-        "<random_access/>",
-        leaf("random_access", "".join(leaf(name, value) for name, value in RANDOM_ACCESS.items())),
-    ),
+    (ST, ">DAMA_RBDC<", ">SALOHA<"),
+    (ST, "<random_access/>", leaf("random_access", RANDOM_ACCESS)),
 )
 CONTENDERS = item(("category", "Standard"), ("max_packets", 3), ("replicas", 2), ("ratio", 10))
 SECOND_SPOT = item(
@@ -173,24 +167,12 @@ FEATURES: dict[str, tuple[Edits, ...]] = {
             (TOPOLOGY, "</spots>", f"{SECOND_SPOT}</spots>"),
         ),
     ),
-    "two forward carriers of one group": (
-        ((TOPOLOGY, "</forward_band>", carrier("ACM", "1") + "</forward_band>"),),
-    ),
-    "two DAMA carriers of one group": (
-        ((TOPOLOGY, "</return_band>", carrier("DAMA", "3-12") + "</return_band>"),),
-    ),
+    "two forward carriers of one group": ((another_carrier("forward_band", "ACM", "1"),),),
+    "two DAMA carriers of one group": ((another_carrier("return_band", "DAMA", "3-12"),),),
     "carriers of another group": (
         (
-            (
-                TOPOLOGY,
-                "</forward_band>",
-                carrier("ACM", "1").replace("Standard", "Premium") + "</forward_band>",
-            ),
-            (
-                TOPOLOGY,
-                "</return_band>",
-                carrier("DAMA", "3-12").replace("Standard", "Premium") + "</return_band>",
-            ),
+            another_carrier("forward_band", "ACM", "1", "Premium"),
+            another_carrier("return_band", "DAMA", "3-12", "Premium"),
         ),
     ),
     "802.1ad on the LAN": ((in_place_of(ST, "lan_frame_type", "Ethernet", "802.1ad"),),),

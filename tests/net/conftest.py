@@ -27,6 +27,7 @@ from satlab.link.config import LinkRequest
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
 from satlab.run.run_folder import RunResult
+from tests import process_search
 from tests.calibration import calibrated, faults
 
 MARK = "SATLAB_TEST_MARK"
@@ -221,22 +222,10 @@ def traces(name: str) -> dict[str, list[str]]:
         ).stdout.splitlines()
         if nft
         else [],
-        "processes": [str(pid) for pid in marked(name)],
+        # What a test starts, directly or not, inherits its environment.
+        "processes": list(map(str, process_search.having(f"{MARK}={name}", "environ"))),
         "files": sorted(str(file) for file in Path("/run").glob(f"satlab*/**/{name}*")),
     }
-
-
-def marked(name: str) -> list[int]:
-    """Return the processes that a test started, directly or not: they inherit its environment."""
-    mark = f"{MARK}={name}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue  # it ended meanwhile
-    return found
 
 
 def _interfaces() -> set[str]:

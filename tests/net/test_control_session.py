@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +20,8 @@ from satlab.common.errors import ExitStatus
 from satlab.link.options import LinkOptions
 from satlab.run import scenario_run
 from satlab.run.run_id import new_run_id
+from tests import namespaces
+from tests.polling import until
 
 pytestmark = [pytest.mark.net, pytest.mark.usefixtures("satlink")]
 
@@ -61,30 +62,16 @@ def plant(lab: str, stop: threading.Event, planted: list[str]) -> None:
         if stop.wait(0.05):
             return
     ends = (("client", NEAR), ("server", FAR))
-    link = (
-        *"ip link add ctl0 type veth peer name ctl0 netns".split(),
-        netns_names.name(lab, "server"),
+    namespaces.join(
+        *(namespaces.End(netns_names.name(lab, node), "ctl0", address) for node, address in ends)
     )
-    subprocess.run(within(lab, "client", *link), check=True)
-    for node, address in ends:
-        subprocess.run(
-            within(lab, node, "ip", "address", "add", f"{address}/24", "dev", "ctl0"), check=True
-        )
-        subprocess.run(within(lab, node, "ip", "link", "set", "ctl0", "up"), check=True)
     known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     control = next(each for each in OTHERS if each in known)
     python = (sys.executable, "-c", SESSION)
     server = subprocess.Popen(within(lab, "server", *python, "serve", FAR))
     try:
-        deadline = time.monotonic() + 10
-        while (
-            f"{FAR}:22"
-            not in subprocess.run(
-                within(lab, "server", "ss", "-tlnH"), capture_output=True, text=True, check=True
-            ).stdout
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        listening = within(lab, "server", "ss", "-tlnH")
+        until(lambda: f"{FAR}:22" in namespaces.run(*listening), "the server", seconds=10)
         client = subprocess.Popen(
             within(lab, "client", *python, FAR, control), stdout=subprocess.PIPE, text=True
         )

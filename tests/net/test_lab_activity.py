@@ -98,34 +98,18 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
 
     def start(node: str, folder: str, program: str, *argv: str) -> None:
         (tmp_path / folder).mkdir()
-        inside = [
-            "ip",
-            "netns",
-            "exec",
-            netns_names.name(lab_id, node),
-            str(PROGRAMS / program),
-            *argv,
-        ]
+        entered = f"ip netns exec {netns_names.name(lab_id, node)} {PROGRAMS / program}".split()
+        inside = [*entered, *argv]
         started.append(subprocess.Popen(inside, stdout=subprocess.DEVNULL, cwd=tmp_path / folder))
 
     def serve(port: int, stack: str) -> None:
-        place = (
-            "--listen",
-            f"{SERVER}:{port}",
-            *trust,
-            "--stack",
-            stack,
-            "--output",
-            "satperf.jsonl",
-        )
-        start("server", f"server-{stack}", "satperf", "server", *place)
+        place = f"server --listen {SERVER}:{port} --stack {stack} --output satperf.jsonl".split()
+        start("server", f"server-{stack}", "satperf", *place, *trust)
 
     def call(port: int, stack: str) -> None:
-        place = (
-            *f"--connect {SERVER}:{port} --server-name kepler.satlab.test --ca {made.ca_cert}".split(),
-        )
-        amount = ("--duration", "600", "--source-mbps", "2", "--output", "satperf.jsonl")
-        start("client", f"client-{stack}", "satperf", "client", *place, "--stack", stack, *amount)
+        place = f"--connect {SERVER}:{port} --server-name kepler.satlab.test --ca {made.ca_cert}"
+        amount = f"--stack {stack} --duration 600 --source-mbps 2 --output satperf.jsonl"
+        start("client", f"client-{stack}", "satperf", *f"client {place} {amount}".split())
 
     sampler = Sampler(lab_id)
     found: dict[tuple[str, str], int] = {}
@@ -145,14 +129,8 @@ def test_p348_quic_flows_have_windows_while_they_last(lab_id: str, tmp_path: Pat
             *f"quic --listen {SERVER}:4435 --next-hop {SERVER}:4434 --ca {made.ca_cert}".split(),
         )
         start("server", "proxy", "satpep", *proxy, *trust, "--metrics", "satpep.jsonl")
-        listening = (
-            "ip",
-            "netns",
-            "exec",
-            netns_names.name(lab_id, "server"),
-            "cat",
-            "/proc/net/udp",
-        )
+        server = netns_names.name(lab_id, "server")
+        listening = f"ip netns exec {server} cat /proc/net/udp".split()
         ports = (":1151 ", ":1152 ", ":1153 ")
         until(
             lambda: all(port in subprocess.check_output(listening, text=True) for port in ports),

@@ -23,6 +23,7 @@ import pytest
 from satlab.common.errors import ExitStatus
 from satlab.lab import lab, pki, privileges
 from satlab.service.supervisor import helper_socket
+from tests import process_search
 from tests.archives import descriptor
 from tests.polling import until
 from tests.serve_process import (
@@ -33,7 +34,6 @@ from tests.serve_process import (
     Service,
     free_port,
     launch,
-    marked,
     serving,
     set_up,
 )
@@ -265,7 +265,7 @@ def test_six_launches_in_real_labs_with_a_kill_in_between() -> None:
         assert sorted(runs) == sorted(folder.name for folder in (service.state / "runs").iterdir())
         assert len(set(runs)) == 5, "all but the stopped one, each once"
         for run_id in runs:
-            assert not marked(run_id)
+            assert not process_search.having(run_id, "environ")
             assert lab.status(f"run-{run_id[9:15]}-{run_id[-4:]}").phase == "absent"
 
 

@@ -5,15 +5,16 @@ import contextlib
 import gc
 import socket
 import ssl
-import subprocess
 import threading
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import uvicorn
 
+from satlab.lab import pki
 from satlab.service.api import limits
 from satlab.service.api.limits import Arrivals, LimitedProtocol, Listener
 from tests.polling import until
@@ -36,27 +37,7 @@ def arrivals(monkeypatch: pytest.MonkeyPatch) -> Arrivals:
 def port(tmp_path: Path, arrivals: Arrivals) -> Iterator[int]:
     """A service with TLS, as the API process has it."""
     assert len(arrivals) == 0
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-keyout",
-            str(key),
-            "-out",
-            str(certificate),
-            "-subj",
-            "/CN=localhost",
-        ],
-        check=True,
-        capture_output=True,
-    )
+    keys = pki.create(tmp_path / "pki", ["localhost"], [], datetime.now(UTC))
     with socket.create_server(("127.0.0.1", 0), backlog=300) as opened:
         listener = Listener(fileno=opened.detach())
     config = uvicorn.Config(
@@ -66,8 +47,8 @@ def port(tmp_path: Path, arrivals: Arrivals) -> Iterator[int]:
         loop="asyncio",
         backlog=limits.MAX_ARRIVALS,
         http=LimitedProtocol,
-        ssl_certfile=str(certificate),
-        ssl_keyfile=str(key),
+        ssl_certfile=str(keys.server_cert),
+        ssl_keyfile=str(keys.server_key),
     )
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})

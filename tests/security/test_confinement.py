@@ -6,7 +6,6 @@ Each attempt is made by both, with and without CAP_NET_ADMIN and CAP_NET_RAW. Li
 on these.
 """
 
-import contextlib
 import json
 import os
 import secrets
@@ -28,6 +27,7 @@ from satlab.lab.job_host import LabHost
 from satlab.lab.sandbox import Limits, Mount, Place, Sandbox
 from satlab.openbach import descriptor, runner
 from satlab.openbach.model import BoundScenario, Function, OnFail, StartJob, Wait
+from tests import process_search
 from tests.sandbox_place import lab_in_name, new_place, run_to_its_end
 from tests.security.test_jobs import add_job
 
@@ -114,17 +114,6 @@ def attacker(
     with new_place(tmp_path) as place:
         yield Attacker(kind, place, tmp_path, shown, bool(admin))
     scratch.remove(tmp_path)  # pytest's own removal is recursive, and does not unmount
-
-
-def processes_with(word: str) -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and word.encode() in (entry / "cmdline").read_bytes().split(
-                b"\0"
-            ):
-                found.append(entry.name)
-    return found
 
 
 # --- T23: capabilities ----------------------------------------------------------------------------
@@ -270,7 +259,7 @@ def test_t24_nothing_that_a_program_starts_is_left_and_the_host_s_processes_are_
     seen = json.loads(said[0])
     assert seen[0] == 1 and len(seen) <= 4 and seen[-1] < 100, seen
     assert said[1:3] == ["Operation not permitted", "No such process"]
-    assert not processes_with(seconds)
+    assert not process_search.having(seconds, "cmdline")
 
 
 # --- T25: memory, disk, processes -----------------------------------------------------------------

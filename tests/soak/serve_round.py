@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests import process_search
 from tests.polling import until
-from tests.serve_process import OVER, Service, fill, launch, marked, set_up
+from tests.serve_process import OVER, Service, fill, launch, set_up
 
 WHERE = "/project/trial/scenario/echo/scenario_instance/"
 LIST = "/project/trial/scenario_instance/?quiet"
@@ -66,7 +67,7 @@ class ServiceRound:
             faults = self._faults + self._compare(service, accepted, last[0])
             if (status := service.stop()) != 0:
                 faults.append(f"it ended with status {status}")
-            until(lambda: not marked(str(self._state)), seconds=20)
+            until(lambda: not process_search.having(str(self._state), "environ"), seconds=20)
         except AssertionError as error:
             return [f"it does not go on: {error}"]
         finally:

@@ -24,19 +24,12 @@ from pathlib import Path
 from satlab.common import netns_names, paths, scratch
 from satlab.common.processes import wait
 from satlab.lab import lab, lab_owners, netns
+from tests import process_search
 from tests.soak import serve_round
 
 COMMANDS = {
     "up": ["up", "--profile", "leo", "--lab"],
-    "run": [
-        "run",
-        str(paths.SCENARIOS / "ping.json"),
-        "--profile",
-        "leo",
-        "--set",
-        "count=2",
-        "--runs",
-    ],
+    "run": "run ping --profile leo --set count=2 --runs".split(),
     "check": ["check", "--clock", "real", "--cases", "small-download", "--runs", "1", "--out"],
 }
 BLOWS = ("kill", "stop", "full")
@@ -107,10 +100,9 @@ class Round:
         lab_owners.sweep()
         if self.command == "up":
             lab.down(self.lab_id)
-        mark = f"SATLAB_TEST_MARK={self.lab_id}".encode()
-        faults = []
-        if not wait(lambda: not _marked(mark), 5.0):
-            faults.append(f"processes: {_marked(mark)}")
+        mark, faults = f"SATLAB_TEST_MARK={self.lab_id}", []
+        if not wait(lambda: not process_search.having(mark, "environ"), 5.0):
+            faults.append(f"processes: {process_search.having(mark, 'environ')}")
         if netns.present(self.lab_id) or netns_names.user_path(self.lab_id).exists():
             faults.append("namespaces")
         if Path("/run/satlab", self.lab_id).exists():
@@ -125,27 +117,13 @@ class Round:
 def _torn(folder: Path) -> list[str]:
     """Name documents that are not whole: a reader sees the old one or the new one."""
     faults = []
-    for path in [
-        *folder.rglob("manifest.json"),
-        *folder.rglob("plan.json"),
-        *folder.rglob("check.json"),
-    ]:
+    names = ("manifest.json", "plan.json", "check.json")
+    for path in (path for name in names for path in folder.rglob(name)):
         try:
             json.loads(path.read_text())
         except ValueError as error:
             faults.append(f"{path.name}: {error}")
     return faults
-
-
-def _marked(mark: bytes) -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(f"{entry.name} {(entry / 'comm').read_text().strip()}")
-        except OSError:
-            continue
-    return found
 
 
 def main() -> int:
