@@ -3,11 +3,10 @@
 
 use link::{
     Assignments, Carrier, Change, Counters, FifoState, Link, LinkConfig, LinkError, Nanos,
-    Reception, SharedForward, Stage, Volume,
+    RandomReturn, Reception, ReturnCarrier, SharedCarrier as _, SharedForward, Stage, Volume,
 };
 
 use crate::carriers::Carriers;
-use crate::return_carrier::SharedReturnCarrier;
 use crate::terminals::Subnets;
 
 /// A direction. A terminal is named by its index, the ST is 0.
@@ -17,7 +16,7 @@ pub enum Bearer {
     /// From each gateway: packets find their terminal by their destination.
     Forward(Carriers<SharedForward>, Vec<Subnets>),
     /// To the gateway of each carrier, by index; of none where there is one gateway for all.
-    Return(Carriers<SharedReturnCarrier>, Vec<usize>),
+    Return(Carriers<dyn ReturnCarrier>, Vec<usize>),
 }
 
 /// What a terminal of a shared carrier did since the start.
@@ -70,11 +69,9 @@ impl Bearer {
     /// The configuration cannot be a link.
     pub fn of_one(config: LinkConfig, plans: &Assignments) -> Result<Self, LinkError> {
         if config.random_access.is_some() {
-            let back = SharedReturnCarrier::new(&[config])?;
-            return Ok(Self::Return(
-                Carriers::new(vec![(back, vec![0])]),
-                Vec::new(),
-            ));
+            let back: Box<dyn ReturnCarrier> = Box::new(RandomReturn::new(&[config])?);
+            let carriers = Carriers::new(vec![(back, vec![0])]);
+            return Ok(Self::Return(carriers, Vec::new()));
         }
         let mut link = Link::new(config)?;
         link.say(plans);
@@ -160,7 +157,7 @@ impl Bearer {
             Self::Forward(links, _) => links.next_event(),
             // A plan is made after the moment that it is due at.
             Self::Return(links, _) => {
-                let plans = links.iter().filter_map(SharedReturnCarrier::next_plan);
+                let plans = links.iter().filter_map(ReturnCarrier::next_plan);
                 let plans = plans.map(|at| at.saturating_add(1));
                 links.next_event().into_iter().chain(plans).min()
             }
@@ -180,7 +177,7 @@ impl Bearer {
             }
             // Of a carrier, whose terminals have the same.
             Self::Return(links, _) => {
-                let delays = links.iter_mut().map(|link| link.config(0).delay);
+                let delays = links.iter().map(|link| link.config(0).delay);
                 delays.min().unwrap_or(Nanos::MAX) / 2
             }
         }

@@ -4,72 +4,12 @@
 
 use std::collections::VecDeque;
 
-use link::{Leaving, LinkConfig, LinkError, Nanos, SharedForward, Transfer, Waiting};
-
-/// A carrier that terminals share.
-pub trait Shared {
-    /// Works off what happens before `now`.
-    fn advance(&mut self, now: Nanos);
-    /// Moves the oldest packet due at or before `now` to `out`; its due time and terminal.
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)>;
-    /// Next moment at which `pop` may have something.
-    fn next_event(&self) -> Option<Nanos>;
-    /// Whether a terminal can come, at `place` if it was here before.
-    ///
-    /// # Errors
-    /// It cannot share the carrier.
-    fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError>;
-    /// Takes a terminal off the carrier at `now`; `None`: none can leave it.
-    fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Option<Leaving>;
-    /// Takes a terminal on at `now`, at `place` if it was here before; its index.
-    ///
-    /// # Errors
-    /// It cannot share the carrier.
-    fn join(
-        &mut self,
-        now: Nanos,
-        place: Option<usize>,
-        config: &LinkConfig,
-        leaving: Leaving,
-    ) -> Result<usize, LinkError>;
-}
-
-impl Shared for SharedForward {
-    fn advance(&mut self, now: Nanos) {
-        Self::advance(self, now);
-    }
-
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
-        Self::pop(self, now, out)
-    }
-
-    fn next_event(&self) -> Option<Nanos> {
-        Self::next_event(self)
-    }
-
-    fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
-        Self::check(self, place, config)
-    }
-
-    fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Option<Leaving> {
-        Some(Self::leave(self, now, terminal, waiting))
-    }
-
-    fn join(
-        &mut self,
-        now: Nanos,
-        place: Option<usize>,
-        config: &LinkConfig,
-        leaving: Leaving,
-    ) -> Result<usize, LinkError> {
-        Self::join(self, now, place, config, leaving)
-    }
-}
+use link::{LinkError, Nanos, SharedCarrier, Transfer};
 
 /// The carriers of one direction, at least one.
 #[derive(Debug)]
-pub struct Carriers<C> {
-    all: Vec<C>,
+pub struct Carriers<C: ?Sized> {
+    all: Vec<Box<C>>,
     /// Carrier of each terminal, and the terminal's index there.
     places: Vec<(usize, usize)>,
     /// The terminals of each carrier, by their index there; also those that have left it.
@@ -79,10 +19,10 @@ pub struct Carriers<C> {
     earlier: Vec<VecDeque<(Nanos, usize)>>,
 }
 
-impl<C: Shared> Carriers<C> {
+impl<C: SharedCarrier + ?Sized> Carriers<C> {
     /// Carriers with the indexes of their terminals; each terminal from 0 on has one of them.
     #[must_use]
-    pub fn new(carriers: Vec<(C, Vec<usize>)>) -> Self {
+    pub fn new(carriers: Vec<(Box<C>, Vec<usize>)>) -> Self {
         let (all, terminals): (Vec<_>, Vec<_>) = carriers.into_iter().unzip();
         let mut places = vec![(0, 0); terminals.iter().map(Vec::len).sum()];
         for (carrier, own) in terminals.iter().enumerate() {
@@ -106,12 +46,12 @@ impl<C: Shared> Carriers<C> {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &C> {
-        self.all.iter()
+        self.all.iter().map(Box::as_ref)
     }
 
     /// The same, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut C> {
-        self.all.iter_mut()
+        self.all.iter_mut().map(Box::as_mut)
     }
 
     /// The carrier of a terminal, and its index there.
@@ -130,7 +70,7 @@ impl<C: Shared> Carriers<C> {
     /// Carriers that a terminal was on, the present one among them, with its index there.
     pub fn stays_mut(&mut self, terminal: usize) -> impl Iterator<Item = (&mut C, usize)> {
         let carriers = self.all.iter_mut().zip(&self.terminals);
-        carriers.filter_map(move |(it, own)| Some((it, place_of(own, terminal)?)))
+        carriers.filter_map(move |(it, own)| Some((it.as_mut(), place_of(own, terminal)?)))
     }
 
     /// A terminal belongs to another carrier from `now` on; one that does so already stays as it
@@ -153,8 +93,7 @@ impl<C: Shared> Carriers<C> {
         let there = self.all.get(to).ok_or(LinkError::Shared)?;
         let place = place_of(&self.terminals[to], terminal);
         there.check(place, &transfer.config)?;
-        let leaving = self.all[from].leave(now, own, transfer.waiting);
-        let leaving = leaving.ok_or(LinkError::Shared)?;
+        let leaving = self.all[from].leave(now, own, transfer.waiting)?;
         self.earlier[terminal].push_back((leaving.last_due(), from));
         let index = self.all[to].join(now, place, &transfer.config, leaving)?;
         if place.is_none() {
@@ -175,7 +114,7 @@ impl<C: Shared> Carriers<C> {
         // A bit for each; terminals, and so carriers, are 64 at most.
         let mut had_none = 0_u64;
         loop {
-            let next = |(index, it): (usize, &C)| Some((it.next_event()?, index));
+            let next = |(index, it): (usize, &Box<C>)| Some((it.next_event()?, index));
             let asked = self.all.iter().enumerate();
             let asked = asked.filter(|&(index, _)| had_none >> index & 1 == 0);
             let (_, index) = asked.filter_map(next).min().filter(|&(at, _)| at <= now)?;
@@ -200,7 +139,7 @@ impl<C: Shared> Carriers<C> {
     /// Next moment at which `pop` may have something.
     #[must_use]
     pub fn next_event(&self) -> Option<Nanos> {
-        self.all.iter().filter_map(Shared::next_event).min()
+        self.iter().filter_map(SharedCarrier::next_event).min()
     }
 }
 
@@ -212,11 +151,33 @@ fn place_of(terminals: &[usize], terminal: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use link::{Accepted, Change, FifoState, Leaving, LinkConfig, Volume, Waiting};
 
     /// Packets of terminals at their times; an event without a packet is one that brings none.
+    #[derive(Debug)]
     struct Fixed(Vec<(Nanos, Option<usize>)>);
 
-    impl Shared for Fixed {
+    impl SharedCarrier for Fixed {
+        fn push(&mut self, _: Nanos, _: usize, _: &[u8]) -> Accepted {
+            Accepted::Dropped
+        }
+
+        fn set(&mut self, _: Nanos, _: usize, _: &Change) -> Result<(), LinkError> {
+            Err(LinkError::Shared)
+        }
+
+        fn queue(&self, _: usize) -> Volume {
+            Volume::default()
+        }
+
+        fn fifos(&mut self, _: usize) -> Vec<FifoState> {
+            Vec::new()
+        }
+
+        fn config(&self, _: usize) -> &LinkConfig {
+            unreachable!()
+        }
+
         fn advance(&mut self, _: Nanos) {}
 
         fn pop(&mut self, now: Nanos, _: &mut Vec<u8>) -> Option<(Nanos, usize)> {
@@ -234,8 +195,8 @@ mod tests {
             Err(LinkError::Shared)
         }
 
-        fn leave(&mut self, _: Nanos, _: usize, _: Waiting) -> Option<Leaving> {
-            None
+        fn leave(&mut self, _: Nanos, _: usize, _: Waiting) -> Result<Leaving, LinkError> {
+            Err(LinkError::Shared)
         }
 
         fn join(
@@ -250,7 +211,8 @@ mod tests {
     }
 
     fn popped(carriers: Vec<(Fixed, Vec<usize>)>, now: Nanos) -> Vec<(Nanos, usize)> {
-        let mut carriers = Carriers::new(carriers);
+        let boxed = carriers.into_iter().map(|(it, own)| (Box::new(it), own));
+        let mut carriers = Carriers::new(boxed.collect());
         let mut pop = || carriers.pop(now, &mut Vec::new());
         std::iter::from_fn(|| pop().map(|(due, terminal, _)| (due, terminal))).collect()
     }
@@ -273,7 +235,7 @@ mod tests {
 
     #[test]
     fn each_terminal_has_its_place() {
-        let none = || Fixed(Vec::new());
+        let none = || Box::new(Fixed(Vec::new()));
         let mut carriers = Carriers::new(vec![(none(), vec![0, 2]), (none(), vec![1])]);
         assert_eq!(carriers.count(), 3);
         assert_eq!([0, 1, 2].map(|it| carriers.of_mut(it).1), [0, 0, 1]);

@@ -23,7 +23,6 @@ pub mod plain_wire;
 pub mod plan;
 pub mod port;
 pub mod request;
-pub mod return_carrier;
 pub mod scheduled;
 pub mod set_request;
 pub mod terminals;

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::carriers::Shared as _;
 use crate::config::parse_alone as parse;
 use crate::testing::example;
+use link::SharedCarrier as _;
 
 /// Bytes of GSE in front of a TBTP2, and of the table in front of its slots.
 const GSE: usize = 4;

@@ -3,7 +3,9 @@
 //! share.
 
 use dvb::dama::Arithmetic;
-use link::{Assignments, LinkConfig, LinkError, SharedForward};
+use link::{
+    Assignments, LinkConfig, LinkError, RandomReturn, ReturnCarrier, SharedForward, SharedReturn,
+};
 use profile::Profile;
 
 use crate::bearer::Bearer;
@@ -12,7 +14,6 @@ use crate::config::Config;
 use crate::demand;
 use crate::gateways;
 use crate::links::links;
-use crate::return_carrier::SharedReturnCarrier;
 use crate::scheduled::{self, Variation};
 use crate::terminals::Subnets;
 
@@ -195,17 +196,19 @@ pub(crate) fn terminal(config: &Config, (id, seen): (u8, &Profile), index: u64) 
 pub fn carriers(
     terminals: &[Terminal],
     most: usize,
-) -> Result<(SharedForward, SharedReturnCarrier), LinkError> {
+) -> Result<(Box<SharedForward>, Box<dyn ReturnCarrier>), LinkError> {
     let forward: Vec<_> = terminals.iter().map(|it| (it.forward.clone(), 1)).collect();
     let back: Vec<_> = terminals.iter().map(|it| it.back.clone()).collect();
-    let mut down = SharedForward::with_room(&forward, most)?;
-    let mut up = SharedReturnCarrier::with_room(&back, most)?;
-    if let SharedReturnCarrier::Assigned(up) = &mut up {
-        let plans = Assignments::default();
-        up.say(&plans);
-        down.hear(&plans);
+    let mut down = Box::new(SharedForward::with_room(&forward, most)?);
+    if back.first().is_some_and(|it| it.random_access.is_some()) {
+        let up = RandomReturn::new(&back)?;
+        return Ok((down, Box::new(up)));
     }
-    Ok((down, up))
+    let mut up = SharedReturn::with_room(&back, most)?;
+    let plans = Assignments::default();
+    up.say(&plans);
+    down.hear(&plans);
+    Ok((down, Box::new(up)))
 }
 
 /// The same terminal under another label; the ST itself is the first.

@@ -2,9 +2,9 @@
 //! Terminals of the shipped profile with two of them.
 
 use super::*;
-use crate::carriers::Shared as _;
 use crate::config::parse_alone as parse;
 use crate::testing::{example, random};
+use link::SharedCarrier as _;
 use link::{Accepted, Nanos};
 use serde_json::json;
 

@@ -9,7 +9,10 @@
 use dvb::dama::{Access, Agreement};
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
-use link::{Carrier, Demand, Fifo, LinkConfig, Nanos, Plans, Queue, SharedForward, SharedReturn};
+use link::{
+    Carrier, Demand, Fifo, LinkConfig, Nanos, Plans, Queue, SharedCarrier, SharedForward,
+    SharedReturn,
+};
 
 const TERMINALS: [usize; 5] = [1, 4, 16, 64, 256];
 const ROUNDS: usize = 7;
@@ -69,43 +72,19 @@ fn back(terminals: usize) -> LinkConfig {
     }
 }
 
-/// A carrier of several terminals in one direction.
-trait Shared {
-    fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]);
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> bool;
-}
-
-impl Shared for SharedForward {
-    fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) {
-        let _ = self.push(now, terminal, packet);
-    }
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> bool {
-        self.pop(now, out).is_some()
-    }
-}
-
-impl Shared for SharedReturn {
-    fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) {
-        let _ = self.push(now, terminal, packet);
-    }
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> bool {
-        self.pop(now, out).is_some()
-    }
-}
-
 /// ns per packet that comes out, with so many packets offered every ms to the terminals in turn:
 /// more than the carrier takes.
-fn cost(shared: &mut impl Shared, terminals: usize, per_ms: f64) -> f64 {
+fn cost(shared: &mut impl SharedCarrier, terminals: usize, per_ms: f64) -> f64 {
     let mut packet = vec![0; 1500];
     packet[0] = 0x45;
     let (mut out, mut next, mut owed) = (Vec::new(), 0, 0.0);
     let mut step = |ms: u64| {
         owed += per_ms;
         while owed >= 1.0 {
-            shared.push(ms * 1_000_000, next % terminals, &packet);
+            let _ = shared.push(ms * 1_000_000, next % terminals, &packet);
             (next, owed) = (next + 1, owed - 1.0);
         }
-        std::iter::from_fn(|| shared.pop(ms * 1_000_000, &mut out).then_some(())).count() as u64
+        std::iter::from_fn(|| shared.pop(ms * 1_000_000, &mut out)).count() as u64
     };
     // Until every terminal has its slots and a queue.
     (0..WARM_UP_MS).for_each(|ms| {

@@ -5,7 +5,7 @@ use crate::frame_grid::{Grid, Quota};
 use crate::random_access::SaFrame;
 use crate::{
     Accepted, Aqm, Demand, Jitter, Link, LinkConfig, LinkError, LossModel, Nanos, Queue,
-    RandomAccess, RandomReturn, Stage,
+    RandomAccess, RandomReturn, SharedCarrier as _, Stage,
 };
 use dvb::aloha::Receiver;
 

@@ -2,9 +2,10 @@
 //! A return carrier without assignment: its terminals send in slots that they draw, and bursts that
 //! meet are lost.
 
-use crate::change::changed;
+use crate::change::{Waiting, changed};
 use crate::channel::{Channel, frame_error_ratio};
 use crate::config::{LinkConfig, LinkError};
+use crate::departing_terminal::Leaving;
 use crate::direction_state::bytes_in_flight;
 use crate::drivable::Accepted;
 use crate::event_queue::EventQueue;
@@ -15,6 +16,7 @@ use crate::queue::{FifoState, Fifos};
 use crate::random::{Process, fraction, generator};
 use crate::random_access::{Piece, RandomAccess, SaFrame, Sending};
 use crate::ring::Ring;
+use crate::shared_carrier::{ReturnCarrier, SharedCarrier};
 use crate::shared_forward::MOST_TERMINALS;
 use crate::{Change, Nanos, Volume};
 use dvb::aloha::{Receiver, decode};
@@ -190,121 +192,6 @@ impl RandomReturn {
         })
     }
 
-    /// Advances to `now` and offers a packet of a terminal; see [`crate::Link::push`].
-    pub fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
-        self.advance(now);
-        let station = &mut self.terminals[terminal];
-        station.ledger.offer(self.now, packet.len());
-        let is_ip = matches!(packet.first().map(|byte| byte >> 4), Some(4 | 6));
-        if !is_ip || packet.len() > dvb::rle::MAX_SDU {
-            station.ledger.drop(self.now, packet.len());
-            return Accepted::Dropped;
-        }
-        if station.queue.push(self.now, packet, 0, &mut station.ledger) {
-            Accepted::Queued
-        } else {
-            Accepted::Dropped
-        }
-    }
-
-    /// Works off what happens before `now`.
-    pub fn advance(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        loop {
-            if self.terminals.iter().all(Station::is_idle) {
-                // SA frames without bursts have passed.
-                self.next = self.next.max(self.now.div_ceil(self.length()));
-            }
-            let start = self.next.saturating_mul(self.length());
-            if start >= self.now {
-                return;
-            }
-            self.send(start);
-            self.next += 1;
-        }
-    }
-
-    /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first),
-    /// and returns its due time and terminal.
-    pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
-        self.advance(now);
-        let (_, index) = self.due.next().filter(|&(at, _)| at <= self.now)?;
-        let station = &mut self.terminals[index];
-        let due = station.channel.pop(self.now, out)?;
-        station.ledger.release(due, out.len());
-        self.due.set(index, station.channel.next_due());
-        Some((due, index))
-    }
-
-    /// Next moment at which `pop` may have something, see [`crate::Stage::next_event`].
-    #[must_use]
-    pub fn next_event(&self) -> Option<Nanos> {
-        let is_busy = !self.terminals.iter().all(Station::is_idle);
-        // What starts then is worked off after it.
-        let frame = is_busy.then(|| self.next.saturating_mul(self.length()).saturating_add(1));
-        let due = self.due.next().map(|(at, _)| at);
-        due.into_iter().chain(frame).min()
-    }
-
-    /// Advances to `now` and changes the link of a terminal: its delay, losses, jitter, outage,
-    /// `Es/N0` or attenuation.
-    ///
-    /// # Errors
-    /// The change is not one of these, or not possible; the link stays as it was.
-    pub fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
-        self.advance(now);
-        let station = &mut self.terminals[terminal];
-        match change {
-            Change::Delay(_)
-            | Change::Losses(_)
-            | Change::Jitter(_)
-            | Change::Outage(_)
-            | Change::EsN0(_)
-            | Change::Attenuation(_) => {}
-            // There are none.
-            Change::Plans(_) => return Ok(()),
-            _ => return Err(LinkError::RandomChange),
-        }
-        let config = changed(&station.config, change)?;
-        config.check()?;
-        station.generation += 1;
-        let (channel, seed, generation) = (&mut station.channel, config.seed, station.generation);
-        match change {
-            Change::Delay(delay) => channel.delay = *delay,
-            Change::Losses(losses) => channel.losses = Losses::new(losses, seed, generation),
-            Change::Jitter(jitter) => channel.jitter = Jittering::new(*jitter, seed, generation),
-            Change::Outage(is_down) => channel.is_down = *is_down,
-            _ => channel.frame_error_ratio = frame_error_ratio(&config),
-        }
-        station.config = config;
-        Ok(())
-    }
-
-    /// Counters of a terminal up to `now`: frames are bursts with their replicas, lost ones those
-    /// of a burst that was not decoded. There are no superframes and slots of its own.
-    pub fn counters(&mut self, now: Nanos, terminal: usize) -> Counters {
-        self.advance(now);
-        self.terminals[terminal].ledger.counters
-    }
-
-    /// What waits at a terminal, or is on its way and not yet decoded.
-    #[must_use]
-    pub fn queue(&self, terminal: usize) -> Volume {
-        let station = &self.terminals[terminal];
-        station.queue.size() + station.sending.size()
-    }
-
-    /// State of the FIFOs of a terminal, see [`crate::Stage::fifos`].
-    pub fn fifos(&mut self, terminal: usize) -> Vec<FifoState> {
-        self.terminals[terminal].queue.states(0)
-    }
-
-    /// Configuration of a terminal, changes included.
-    #[must_use]
-    pub fn config(&self, terminal: usize) -> &LinkConfig {
-        &self.terminals[terminal].config
-    }
-
     fn length(&self) -> Nanos {
         self.terminals[0].frame.length
     }
@@ -350,5 +237,137 @@ impl RandomReturn {
             station.receive(burst.piece, at);
             self.due.set(burst.terminal, station.channel.next_due());
         }
+    }
+}
+
+impl SharedCarrier for RandomReturn {
+    fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
+        self.advance(now);
+        let station = &mut self.terminals[terminal];
+        station.ledger.offer(self.now, packet.len());
+        let is_ip = matches!(packet.first().map(|byte| byte >> 4), Some(4 | 6));
+        if !is_ip || packet.len() > dvb::rle::MAX_SDU {
+            station.ledger.drop(self.now, packet.len());
+            return Accepted::Dropped;
+        }
+        if station.queue.push(self.now, packet, 0, &mut station.ledger) {
+            Accepted::Queued
+        } else {
+            Accepted::Dropped
+        }
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        loop {
+            if self.terminals.iter().all(Station::is_idle) {
+                // SA frames without bursts have passed.
+                self.next = self.next.max(self.now.div_ceil(self.length()));
+            }
+            let start = self.next.saturating_mul(self.length());
+            if start >= self.now {
+                return;
+            }
+            self.send(start);
+            self.next += 1;
+        }
+    }
+
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+        self.advance(now);
+        let (_, index) = self.due.next().filter(|&(at, _)| at <= self.now)?;
+        let station = &mut self.terminals[index];
+        let due = station.channel.pop(self.now, out)?;
+        station.ledger.release(due, out.len());
+        self.due.set(index, station.channel.next_due());
+        Some((due, index))
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        let is_busy = !self.terminals.iter().all(Station::is_idle);
+        // What starts then is worked off after it.
+        let frame = is_busy.then(|| self.next.saturating_mul(self.length()).saturating_add(1));
+        let due = self.due.next().map(|(at, _)| at);
+        due.into_iter().chain(frame).min()
+    }
+
+    /// Advances to `now` and changes the link of a terminal: its delay, losses, jitter, outage,
+    /// `Es/N0` or attenuation.
+    fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
+        self.advance(now);
+        let station = &mut self.terminals[terminal];
+        match change {
+            Change::Delay(_)
+            | Change::Losses(_)
+            | Change::Jitter(_)
+            | Change::Outage(_)
+            | Change::EsN0(_)
+            | Change::Attenuation(_) => {}
+            // There are none.
+            Change::Plans(_) => return Ok(()),
+            _ => return Err(LinkError::RandomChange),
+        }
+        let config = changed(&station.config, change)?;
+        config.check()?;
+        station.generation += 1;
+        let (channel, seed, generation) = (&mut station.channel, config.seed, station.generation);
+        match change {
+            Change::Delay(delay) => channel.delay = *delay,
+            Change::Losses(losses) => channel.losses = Losses::new(losses, seed, generation),
+            Change::Jitter(jitter) => channel.jitter = Jittering::new(*jitter, seed, generation),
+            Change::Outage(is_down) => channel.is_down = *is_down,
+            _ => channel.frame_error_ratio = frame_error_ratio(&config),
+        }
+        station.config = config;
+        Ok(())
+    }
+
+    fn check(&self, _: Option<usize>, _: &LinkConfig) -> Result<(), LinkError> {
+        Err(LinkError::RandomAccess)
+    }
+
+    fn leave(&mut self, _: Nanos, _: usize, _: Waiting) -> Result<Leaving, LinkError> {
+        Err(LinkError::Shared)
+    }
+
+    fn join(
+        &mut self,
+        _: Nanos,
+        _: Option<usize>,
+        _: &LinkConfig,
+        _: Leaving,
+    ) -> Result<usize, LinkError> {
+        Err(LinkError::RandomAccess)
+    }
+
+    /// What waits at a terminal, or is on its way and not yet decoded.
+    fn queue(&self, terminal: usize) -> Volume {
+        let station = &self.terminals[terminal];
+        station.queue.size() + station.sending.size()
+    }
+
+    fn fifos(&mut self, terminal: usize) -> Vec<FifoState> {
+        self.terminals[terminal].queue.states(0)
+    }
+
+    fn config(&self, terminal: usize) -> &LinkConfig {
+        &self.terminals[terminal].config
+    }
+}
+
+impl ReturnCarrier for RandomReturn {
+    /// Counters of a terminal up to `now`: frames are bursts with their replicas, lost ones those
+    /// of a burst that was not decoded. There are no superframes and slots of its own.
+    fn counters(&mut self, now: Nanos, terminal: usize) -> Counters {
+        self.advance(now);
+        self.terminals[terminal].ledger.counters
+    }
+
+    fn superframes(&mut self, now: Nanos) -> Counters {
+        self.counters(now, 0)
+    }
+
+    fn next_plan(&self) -> Option<Nanos> {
+        None
     }
 }

@@ -15,6 +15,7 @@ use crate::frame_output::{FrameOutput, Sent};
 use crate::ledger::{Counters, Ledger};
 use crate::queue::{FifoState, Fifos};
 use crate::ring::Ring;
+use crate::shared_carrier::SharedCarrier;
 use crate::signalling::Assignments;
 use crate::slot_assignment::Stations;
 use crate::terminal_queues::{Lane, TerminalQueues, put};
@@ -127,29 +128,75 @@ impl SharedForward {
         Ok(shared)
     }
 
-    /// Advances to `now` and offers a packet for a terminal; see [`crate::Link::push`].
-    pub fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
+    /// Counters of a terminal: packets offered, dropped, lost and released; frames are those that
+    /// had a part for it.
+    #[must_use]
+    pub fn counters(&self, terminal: usize) -> Counters {
+        let counters = self.sender.exit().terminals[terminal].ledger.counters;
+        let dropped = self.sender.lanes().lane(terminal).dropped();
+        Counters {
+            packets_dropped: dropped.packets,
+            bytes_dropped: dropped.bytes,
+            ..counters
+        }
+    }
+
+    /// The MODCOD that a terminal is sent.
+    #[must_use]
+    pub fn modcod(&self, terminal: usize) -> Option<ModCod> {
+        self.sender.lanes().lane(terminal).modcod()
+    }
+
+    /// The carrier: its frames and counters, whoever they are for.
+    #[must_use]
+    pub fn carrier_counters(&self) -> Counters {
+        self.sender.counters()
+    }
+
+    /// The plans in its frames are those of a return link from now on, see [`crate::Link::hear`].
+    pub fn hear(&mut self, assignments: &Assignments) {
+        self.sender.hear(assignments);
+    }
+
+    /// Keeps every frame from now on, see [`crate::Link::record_frames`].
+    pub fn record_frames(&mut self) {
+        self.sender.record_frames();
+    }
+
+    /// Frames recorded since the last call.
+    pub fn take_frames(&mut self) -> Vec<crate::Frame> {
+        self.sender.take_frames()
+    }
+
+    fn least(&self) -> Nanos {
+        let carrier = &self.sender.config().carrier;
+        let terminals = &self.sender.exit().terminals;
+        let terminals = || terminals.iter().filter(|it| it.is_here);
+        let delay = terminals().map(|it| it.channel.delay).min();
+        let codings = terminals().flat_map(Downlink::modcods);
+        let frame = codings.map(|modcod| carrier.with_modcod(modcod).frame_duration());
+        delay.unwrap_or(0) + frame.min().unwrap_or(0)
+    }
+}
+
+impl SharedCarrier for SharedForward {
+    fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
         let accepted = self.sender.push_for(now, terminal, packet);
         let ledger = &mut self.sender.exit_mut().terminals[terminal].ledger;
         ledger.offer(now, packet.len());
         accepted
     }
 
-    /// Works off what happens before `now`.
-    pub fn advance(&mut self, now: Nanos) {
+    fn advance(&mut self, now: Nanos) {
         self.sender.advance(now);
     }
 
-    /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first),
-    /// and returns its due time and terminal.
-    pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
         self.advance(now);
         self.sender.exit_mut().pop(now, out)
     }
 
-    /// Next moment at which `pop` may have something, see [`Stage::next_event`].
-    #[must_use]
-    pub fn next_event(&self) -> Option<Nanos> {
+    fn next_event(&self) -> Option<Nanos> {
         let due = self.sender.exit().due.next().map(|(at, _)| at);
         let opening = self.sender.opening().filter(|_| !self.sender.is_idle());
         let frame = opening.map(|(start, _)| start.saturating_add(self.least));
@@ -158,10 +205,7 @@ impl SharedForward {
 
     /// Advances to `now` and changes the link of a terminal: its delay, outage, `Es/N0`,
     /// attenuation or MODCOD (`None`: by its reports again).
-    ///
-    /// # Errors
-    /// The change is not one of these, or not possible; the link stays as it was.
-    pub fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
+    fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
         self.advance(now);
         let downlink = &mut self.sender.exit_mut().terminals[terminal];
         let tuned = downlink.set(change)?;
@@ -172,11 +216,7 @@ impl SharedForward {
         Ok(())
     }
 
-    /// Whether a terminal with this configuration can come, at `place` if it was here before.
-    ///
-    /// # Errors
-    /// It cannot share the carrier.
-    pub fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
+    fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
         config.check()?;
         if let Some(acm) = &config.acm {
             acm.selector(&config.carrier)?;
@@ -191,7 +231,12 @@ impl SharedForward {
     }
 
     /// Advances to `now` and takes a terminal off the carrier, with what is in flight to it.
-    pub fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Leaving {
+    fn leave(
+        &mut self,
+        now: Nanos,
+        terminal: usize,
+        waiting: Waiting,
+    ) -> Result<Leaving, LinkError> {
         self.advance(now);
         let now = self.sender.core().now;
         let (queue, mut packets) = self.sender.vacate(terminal, waiting);
@@ -205,15 +250,10 @@ impl SharedForward {
         exit.reports.set(terminal, None);
         self.sender.leave(terminal);
         self.least = self.least();
-        leaving
+        Ok(leaving)
     }
 
-    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see
-    /// [`SharedForward::check`].
-    ///
-    /// # Errors
-    /// It cannot share the carrier; what it took along is lost.
-    pub fn join(
+    fn join(
         &mut self,
         now: Nanos,
         place: Option<usize>,
@@ -251,71 +291,17 @@ impl SharedForward {
         Ok(index)
     }
 
-    /// Counters of a terminal: packets offered, dropped, lost and released; frames are those that
-    /// had a part for it.
-    #[must_use]
-    pub fn counters(&self, terminal: usize) -> Counters {
-        let counters = self.sender.exit().terminals[terminal].ledger.counters;
-        let dropped = self.sender.lanes().lane(terminal).dropped();
-        Counters {
-            packets_dropped: dropped.packets,
-            bytes_dropped: dropped.bytes,
-            ..counters
-        }
-    }
-
-    /// What waits for a terminal.
-    #[must_use]
-    pub fn queue(&self, terminal: usize) -> Volume {
+    fn queue(&self, terminal: usize) -> Volume {
         self.sender.lanes().lane(terminal).size()
     }
 
     /// State of the gateway's FIFOs for a terminal, see [`Stage::fifos`].
-    pub fn fifos(&mut self, terminal: usize) -> Vec<FifoState> {
+    fn fifos(&mut self, terminal: usize) -> Vec<FifoState> {
         self.sender.fifos_of(terminal)
     }
 
-    /// The MODCOD that a terminal is sent.
-    #[must_use]
-    pub fn modcod(&self, terminal: usize) -> Option<ModCod> {
-        self.sender.lanes().lane(terminal).modcod()
-    }
-
-    /// The configuration of a terminal's link, changes included.
-    #[must_use]
-    pub fn config(&self, terminal: usize) -> &LinkConfig {
+    fn config(&self, terminal: usize) -> &LinkConfig {
         &self.sender.exit().terminals[terminal].config
-    }
-
-    /// The carrier: its frames and counters, whoever they are for.
-    #[must_use]
-    pub fn carrier_counters(&self) -> Counters {
-        self.sender.counters()
-    }
-
-    /// The plans in its frames are those of a return link from now on, see [`crate::Link::hear`].
-    pub fn hear(&mut self, assignments: &Assignments) {
-        self.sender.hear(assignments);
-    }
-
-    /// Keeps every frame from now on, see [`crate::Link::record_frames`].
-    pub fn record_frames(&mut self) {
-        self.sender.record_frames();
-    }
-
-    /// Frames recorded since the last call.
-    pub fn take_frames(&mut self) -> Vec<crate::Frame> {
-        self.sender.take_frames()
-    }
-
-    fn least(&self) -> Nanos {
-        let carrier = &self.sender.config().carrier;
-        let terminals = &self.sender.exit().terminals;
-        let terminals = || terminals.iter().filter(|it| it.is_here);
-        let delay = terminals().map(|it| it.channel.delay).min();
-        let codings = terminals().flat_map(Downlink::modcods);
-        let frame = codings.map(|modcod| carrier.with_modcod(modcod).frame_duration());
-        delay.unwrap_or(0) + frame.min().unwrap_or(0)
     }
 }
 

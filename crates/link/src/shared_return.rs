@@ -12,6 +12,7 @@ use crate::gateway::Gateway;
 use crate::ledger::Counters;
 use crate::queue::FifoState;
 use crate::ring::Ring;
+use crate::shared_carrier::{ReturnCarrier, SharedCarrier};
 use crate::shared_forward::MOST_TERMINALS;
 use crate::signalling::{Assigned, Assignments, numbers};
 use crate::slot_assignment::Stations;
@@ -116,161 +117,6 @@ impl SharedReturn {
         self.said = Some(assignments.clone());
     }
 
-    /// Advances to `now` and offers a packet of a terminal; see [`Link::push`].
-    pub fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
-        self.advance(now);
-        // Its own time: another terminal's packet may be read first and have come later.
-        let accepted = self.terminals[terminal].push(now, packet);
-        self.announce(terminal);
-        accepted
-    }
-
-    /// Works off what happens before `now`, as far as it concerns more than one terminal.
-    pub fn advance(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        while self.gateway.next_plan() < self.now {
-            self.plan(self.gateway.next_plan());
-        }
-    }
-
-    /// Advances to `now`, moves a packet due at or before `now` to `out` (cleared first), and
-    /// returns its due time and terminal. Packets of one terminal come in their order.
-    pub fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
-        self.advance(now);
-        while let Some((_, index)) = self.due.next().filter(|&(at, _)| at <= self.now) {
-            let due = self.terminals[index].pop(self.now, out);
-            let next = self.terminals[index].next_event();
-            if let Some(due) = due {
-                self.due.set(index, next);
-                return Some((due, index));
-            }
-            self.due.set(index, next.map(|at| at.max(self.now + 1)));
-        }
-        None
-    }
-
-    /// Next moment at which `pop` may have something, see [`Stage::next_event`].
-    #[must_use]
-    pub fn next_event(&self) -> Option<Nanos> {
-        self.due.next().map(|(at, _)| at)
-    }
-
-    /// Advances to `now` and changes the link of a terminal: its outage, `Es/N0` or attenuation, or
-    /// those of its plans.
-    ///
-    /// # Errors
-    /// The change is not one of these, or not possible; the link stays as it was.
-    pub fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
-        self.advance(now);
-        match change {
-            Change::Outage(_) | Change::EsN0(_) | Change::Attenuation(_) | Change::Plans(_) => {}
-            _ => return Err(LinkError::SharedChange),
-        }
-        let link = &mut self.terminals[terminal];
-        link.set(self.now, change)?;
-        let config = link.config();
-        if let (Change::Plans(change), Some(demand)) = (change, &config.demand) {
-            let generation = link.core().generation;
-            self.paths[terminal].change(change, &demand.plans, config.seed, generation);
-        }
-        self.announce(terminal);
-        Ok(())
-    }
-
-    /// Whether a terminal with this configuration can come, at `place` if it was here before.
-    ///
-    /// # Errors
-    /// It cannot share the carrier.
-    pub fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
-        config.check()?;
-        if let Some(acm) = &config.acm {
-            acm.selector(&config.carrier)?;
-        }
-        let has_room = place.is_some() || self.terminals.len() < self.room;
-        match shared(config).filter(|(_, common)| has_room && *common == self.common) {
-            Some(_) => Ok(()),
-            None => Err(LinkError::Shared),
-        }
-    }
-
-    /// Advances to `now` and takes a terminal off the carrier, with what is in flight from it.
-    /// Plans do not name it any more.
-    pub fn leave(&mut self, now: Nanos, terminal: usize, waiting: Waiting) -> Leaving {
-        self.count(now);
-        let link = &mut self.terminals[terminal];
-        link.advance(self.now);
-        let (queue, mut packets) = link.vacate(0, waiting);
-        if waiting == Waiting::Flush {
-            link.flush(std::mem::take(&mut packets));
-        }
-        let core = link.core_mut();
-        core.assigning = None;
-        core.acm = None;
-        let plans = core.config.demand.as_ref();
-        let plans = plans.map(|it| PlanPath::new(&it.plans, core.config.seed));
-        let plans = plans.map(|it| std::mem::replace(&mut self.paths[terminal], it));
-        let nothing = Channel::new(&core.config, Ring::for_bytes(0));
-        let channel = std::mem::replace(&mut core.channel, nothing);
-        let leaving = Leaving::new(&core.config, channel, (queue, packets), plans);
-        self.gateway.log_off(terminal as u8);
-        self.announce(terminal);
-        self.watch();
-        leaving
-    }
-
-    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see
-    /// [`SharedReturn::check`]. It is logged on: the next plan has slots for it, and one of these
-    /// for its first request.
-    ///
-    /// # Errors
-    /// It cannot share the carrier; what it took along is lost.
-    pub fn join(
-        &mut self,
-        now: Nanos,
-        place: Option<usize>,
-        config: &LinkConfig,
-        mut leaving: Leaving,
-    ) -> Result<usize, LinkError> {
-        self.check(place, config)?;
-        self.count(now);
-        let config = leaving.onto(config);
-        let demand = config.demand.clone().ok_or(LinkError::Shared)?;
-        let from = self.gateway.next_planned(self.delay);
-        let link = Link::joining(config.clone(), self.now, from)?;
-        let path = leaving.plans.take().map(|it| it.go_on(&demand.plans));
-        let path = path.unwrap_or_else(|| PlanPath::new(&demand.plans, config.seed));
-        let index = place.unwrap_or(self.terminals.len());
-        let id = u8::try_from(index).map_err(|_| LinkError::Shared)?;
-        self.gateway
-            .log_on(id, &demand.agreement, (from, demand.synchro));
-        if let Some(carrier) = link.config().carrier.dama() {
-            self.gateway.retune(id, carrier.waveform);
-        }
-        put(&mut self.paths, place, path);
-        let stay = put(&mut self.terminals, place, link);
-        self.terminals[index].go_on(leaving, stay);
-        self.announce(index);
-        self.watch();
-        Ok(index)
-    }
-
-    /// Superframes of the carrier up to `now`, with what was free in them, as the first terminal on
-    /// it counts them.
-    pub fn superframes(&mut self, now: Nanos) -> Counters {
-        self.advance(now);
-        let mut sum = self.counted;
-        if let Some((terminal, from)) = self.watched {
-            let now = self.counters(self.now, terminal);
-            sum += Counters {
-                superframes: now.superframes - from.superframes,
-                slots_free: now.slots_free - from.slots_free,
-                slots_signalling: now.slots_signalling - from.slots_signalling,
-                ..Counters::default()
-            };
-        }
-        sum
-    }
-
     /// Remembers what was counted up to `now`, before terminals come or go.
     fn count(&mut self, now: Nanos) {
         self.counted = self.superframes(now);
@@ -282,30 +128,6 @@ impl SharedReturn {
         let mut all = self.terminals.iter();
         let first = all.position(|it| it.core().assigning.is_some());
         self.watched = first.map(|index| (index, self.counters(self.now, index)));
-    }
-
-    /// Counters of a terminal up to `now`, see [`Stage::counters`].
-    pub fn counters(&mut self, now: Nanos, terminal: usize) -> Counters {
-        self.advance(now);
-        self.terminals[terminal].advance(self.now);
-        self.terminals[terminal].counters()
-    }
-
-    /// When the next plan is made: what the terminals do afterwards is not known before.
-    #[must_use]
-    pub const fn next_plan(&self) -> Nanos {
-        self.gateway.next_plan()
-    }
-
-    /// What waits at a terminal.
-    #[must_use]
-    pub fn queue(&self, terminal: usize) -> Volume {
-        self.terminals[terminal].queue()
-    }
-
-    /// State of the FIFOs of a terminal, see [`Stage::fifos`].
-    pub fn fifos(&mut self, terminal: usize) -> Vec<FifoState> {
-        self.terminals[terminal].fifos()
     }
 
     /// A terminal's side of the link.
@@ -383,6 +205,177 @@ impl SharedReturn {
     fn announce(&mut self, terminal: usize) {
         let next = self.terminals[terminal].next_event();
         self.due.set(terminal, next);
+    }
+}
+
+impl SharedCarrier for SharedReturn {
+    fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted {
+        self.advance(now);
+        // Its own time: another terminal's packet may be read first and have come later.
+        let accepted = self.terminals[terminal].push(now, packet);
+        self.announce(terminal);
+        accepted
+    }
+
+    /// Works off what happens before `now`, as far as it concerns more than one terminal.
+    fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        while self.gateway.next_plan() < self.now {
+            self.plan(self.gateway.next_plan());
+        }
+    }
+
+    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
+        self.advance(now);
+        while let Some((_, index)) = self.due.next().filter(|&(at, _)| at <= self.now) {
+            let due = self.terminals[index].pop(self.now, out);
+            let next = self.terminals[index].next_event();
+            if let Some(due) = due {
+                self.due.set(index, next);
+                return Some((due, index));
+            }
+            self.due.set(index, next.map(|at| at.max(self.now + 1)));
+        }
+        None
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.due.next().map(|(at, _)| at)
+    }
+
+    /// Advances to `now` and changes the link of a terminal: its outage, `Es/N0` or attenuation, or
+    /// those of its plans.
+    fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
+        self.advance(now);
+        match change {
+            Change::Outage(_) | Change::EsN0(_) | Change::Attenuation(_) | Change::Plans(_) => {}
+            _ => return Err(LinkError::SharedChange),
+        }
+        let link = &mut self.terminals[terminal];
+        link.set(self.now, change)?;
+        let config = link.config();
+        if let (Change::Plans(change), Some(demand)) = (change, &config.demand) {
+            let generation = link.core().generation;
+            self.paths[terminal].change(change, &demand.plans, config.seed, generation);
+        }
+        self.announce(terminal);
+        Ok(())
+    }
+
+    fn check(&self, place: Option<usize>, config: &LinkConfig) -> Result<(), LinkError> {
+        config.check()?;
+        if let Some(acm) = &config.acm {
+            acm.selector(&config.carrier)?;
+        }
+        let has_room = place.is_some() || self.terminals.len() < self.room;
+        match shared(config).filter(|(_, common)| has_room && *common == self.common) {
+            Some(_) => Ok(()),
+            None => Err(LinkError::Shared),
+        }
+    }
+
+    /// Advances to `now` and takes a terminal off the carrier, with what is in flight from it.
+    /// Plans do not name it any more.
+    fn leave(
+        &mut self,
+        now: Nanos,
+        terminal: usize,
+        waiting: Waiting,
+    ) -> Result<Leaving, LinkError> {
+        self.count(now);
+        let link = &mut self.terminals[terminal];
+        link.advance(self.now);
+        let (queue, mut packets) = link.vacate(0, waiting);
+        if waiting == Waiting::Flush {
+            link.flush(std::mem::take(&mut packets));
+        }
+        let core = link.core_mut();
+        core.assigning = None;
+        core.acm = None;
+        let plans = core.config.demand.as_ref();
+        let plans = plans.map(|it| PlanPath::new(&it.plans, core.config.seed));
+        let plans = plans.map(|it| std::mem::replace(&mut self.paths[terminal], it));
+        let nothing = Channel::new(&core.config, Ring::for_bytes(0));
+        let channel = std::mem::replace(&mut core.channel, nothing);
+        let leaving = Leaving::new(&core.config, channel, (queue, packets), plans);
+        self.gateway.log_off(terminal as u8);
+        self.announce(terminal);
+        self.watch();
+        Ok(leaving)
+    }
+
+    /// Advances to `now` and takes a terminal on, at `place` if it was here before; its index, see
+    /// [`SharedReturn::check`]. It is logged on: the next plan has slots for it, and one of these
+    /// for its first request.
+    fn join(
+        &mut self,
+        now: Nanos,
+        place: Option<usize>,
+        config: &LinkConfig,
+        mut leaving: Leaving,
+    ) -> Result<usize, LinkError> {
+        self.check(place, config)?;
+        self.count(now);
+        let config = leaving.onto(config);
+        let demand = config.demand.clone().ok_or(LinkError::Shared)?;
+        let from = self.gateway.next_planned(self.delay);
+        let link = Link::joining(config.clone(), self.now, from)?;
+        let path = leaving.plans.take().map(|it| it.go_on(&demand.plans));
+        let path = path.unwrap_or_else(|| PlanPath::new(&demand.plans, config.seed));
+        let index = place.unwrap_or(self.terminals.len());
+        let id = u8::try_from(index).map_err(|_| LinkError::Shared)?;
+        self.gateway
+            .log_on(id, &demand.agreement, (from, demand.synchro));
+        if let Some(carrier) = link.config().carrier.dama() {
+            self.gateway.retune(id, carrier.waveform);
+        }
+        put(&mut self.paths, place, path);
+        let stay = put(&mut self.terminals, place, link);
+        self.terminals[index].go_on(leaving, stay);
+        self.announce(index);
+        self.watch();
+        Ok(index)
+    }
+
+    fn queue(&self, terminal: usize) -> Volume {
+        self.terminals[terminal].queue()
+    }
+
+    fn fifos(&mut self, terminal: usize) -> Vec<FifoState> {
+        self.terminals[terminal].fifos()
+    }
+
+    fn config(&self, terminal: usize) -> &LinkConfig {
+        self.terminals[terminal].config()
+    }
+}
+
+impl ReturnCarrier for SharedReturn {
+    fn counters(&mut self, now: Nanos, terminal: usize) -> Counters {
+        self.advance(now);
+        self.terminals[terminal].advance(self.now);
+        self.terminals[terminal].counters()
+    }
+
+    /// Superframes of the carrier up to `now`, with what was free in them, as the first terminal on
+    /// it counts them.
+    fn superframes(&mut self, now: Nanos) -> Counters {
+        self.advance(now);
+        let mut sum = self.counted;
+        if let Some((terminal, from)) = self.watched {
+            let now = self.counters(self.now, terminal);
+            sum += Counters {
+                superframes: now.superframes - from.superframes,
+                slots_free: now.slots_free - from.slots_free,
+                slots_signalling: now.slots_signalling - from.slots_signalling,
+                ..Counters::default()
+            };
+        }
+        sum
+    }
+
+    fn next_plan(&self) -> Option<Nanos> {
+        Some(self.gateway.next_plan())
     }
 }
 

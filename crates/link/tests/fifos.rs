@@ -9,7 +9,8 @@ use common::{back, config, forward};
 use dvb::dama::{Access, Agreement};
 use link::{
     Aqm, Carrier, Change, Classes, CoDel, Demand, Fifo, FifoState, FqCoDel, Link, LinkConfig,
-    Nanos, Pie, Plans, Queue, SharedForward, SharedReturn, Stage, Volume,
+    Nanos, Pie, Plans, Queue, ReturnCarrier as _, SharedCarrier as _, SharedForward, SharedReturn,
+    Stage, Volume,
 };
 use proptest::prelude::*;
 

@@ -9,7 +9,8 @@ use dvb::aloha::{Algorithm, Receiver, decode};
 use dvb::rcs2::Waveform;
 use link::{
     Accepted, Carrier, Change, Link, LinkConfig, LinkError, Nanos, Queue, RandomAccess,
-    RandomReturn, Reception, idle_delay, steady_goodput_bps,
+    RandomReturn, Reception, ReturnCarrier as _, SharedCarrier as _, idle_delay,
+    steady_goodput_bps,
 };
 use proptest::prelude::*;
 use rand_core::{RngCore, SeedableRng};

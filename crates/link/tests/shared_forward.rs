@@ -8,7 +8,7 @@ use common::{config, forward, packet, received, spread};
 use dvb::modcod::MODCODS;
 use link::{
     Acm, Carrier, Change, Classes, Coding, Link, LinkConfig, LinkError, Nanos, Queue, Reception,
-    SharedForward, Signalling, Stage, Volume, steady_goodput_bps,
+    SharedCarrier as _, SharedForward, Signalling, Stage, Volume, steady_goodput_bps,
 };
 use proptest::prelude::*;
 

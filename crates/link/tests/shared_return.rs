@@ -10,7 +10,7 @@ use demand::{BURST, CRA, MS, NOTHING, RBDC, SUPERFRAME, VBDC, config};
 use dvb::dama::{Access, Agreement};
 use link::{
     Carrier, Change, Link, LinkConfig, LinkError, Loss, LossUnit, Nanos, Queue, Reception,
-    SharedReturn, Stage, steady_goodput_bps,
+    ReturnCarrier as _, SharedCarrier as _, SharedReturn, Stage, steady_goodput_bps,
 };
 use proptest::prelude::*;
 

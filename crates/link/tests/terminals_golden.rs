@@ -10,15 +10,16 @@ use std::fmt::Write as _;
 
 use demand::{MS, NOTHING};
 use dvb::dama::{Access, Agreement};
-use link::{Classes, LinkConfig, Nanos, Queue, SharedForward, SharedReturn};
+use link::{Classes, LinkConfig, Nanos, Queue, SharedCarrier, SharedForward, SharedReturn};
 
 const S: Nanos = 1000 * MS;
 const EF: u8 = 46;
 
 /// A carrier in one direction.
-enum Shared {
-    Forward(Box<SharedForward>),
-    Return(Box<SharedReturn>),
+struct Shared {
+    carrier: Box<dyn SharedCarrier>,
+    /// Layer-2 rate.
+    rate_bps: f64,
 }
 
 impl Shared {
@@ -35,7 +36,10 @@ impl Shared {
             ..common::config(common::forward(6_000_000, 4))
         };
         let terminals: Vec<_> = (0..count).map(|index| (terminal(index), 1)).collect();
-        Self::Forward(Box::new(SharedForward::new(&terminals).unwrap()))
+        Self {
+            carrier: Box::new(SharedForward::new(&terminals).unwrap()),
+            rate_bps: common::forward(6_000_000, 4).rate_bps().unwrap(),
+        }
     }
 
     fn back(count: usize) -> Self {
@@ -53,28 +57,9 @@ impl Shared {
             ..demand::config(&[Access::Cra, Access::Rbdc], agreement, 250)
         };
         let terminals: Vec<_> = (0..count).map(terminal).collect();
-        Self::Return(Box::new(SharedReturn::new(&terminals).unwrap()))
-    }
-
-    /// Layer-2 rate, bit/s.
-    fn rate_bps(&self) -> f64 {
-        match self {
-            Self::Forward(_) => common::forward(6_000_000, 4).rate_bps().unwrap(),
-            Self::Return(_) => 791.0 * 194.0 * 8.0 / 26.5e-3,
-        }
-    }
-
-    fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) {
-        let _ = match self {
-            Self::Forward(shared) => shared.push(now, terminal, packet),
-            Self::Return(shared) => shared.push(now, terminal, packet),
-        };
-    }
-
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
-        match self {
-            Self::Forward(shared) => shared.pop(now, out),
-            Self::Return(shared) => shared.pop(now, out),
+        Self {
+            carrier: Box::new(SharedReturn::new(&terminals).unwrap()),
+            rate_bps: 791.0 * 194.0 * 8.0 / 26.5e-3,
         }
     }
 }
@@ -88,7 +73,7 @@ struct Seen {
 
 /// A tenth of the load is in EF, the rest in best effort; every terminal has the same.
 fn run(shared: &mut Shared, count: usize, load: f64) -> [Seen; 2] {
-    let per_terminal = shared.rate_bps() * load / count as f64;
+    let per_terminal = shared.rate_bps * load / count as f64;
     let streams = [(EF, 200_usize, 0.1), (0, 1400, 0.9)].map(|(dscp, length, part)| {
         let spacing = (length * 8) as f64 * 1e9 / (per_terminal * part);
         (dscp, length, spacing as Nanos)
@@ -106,14 +91,14 @@ fn run(shared: &mut Shared, count: usize, load: f64) -> [Seen; 2] {
                 while next[terminal][class] <= now {
                     let mut bytes = demand::packet(length, dscp);
                     bytes[12..16].copy_from_slice(&number.to_be_bytes());
-                    shared.push(now, terminal, &bytes);
+                    let _ = shared.carrier.push(now, terminal, &bytes);
                     sent[terminal][class].push_back((number, now));
                     number += 1;
                     next[terminal][class] += spacing;
                 }
             }
         }
-        while let Some((due, terminal)) = shared.pop(now, &mut out) {
+        while let Some((due, terminal)) = shared.carrier.pop(now, &mut out) {
             let class = usize::from(out[1] >> 2 != EF);
             let own = u32::from_be_bytes([out[12], out[13], out[14], out[15]]);
             let queue = &mut sent[terminal][class];

@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 
 use roxmltree::Node;
 
-use crate::document::{Place, Source, elements, join, lenient_integer};
 use crate::fault::{Faults, Severity};
 use crate::schema::{Element, Kind, Need, Type, earlier};
+use crate::xml_file::{Place, Source, elements, join, lenient_integer};
 
 /// Why VCM is not offered.
 pub(crate) const VCM_DEFECT: &str =

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use crate::check::{UNSUPPORTED, mac};
-use crate::document::{Place, elements, join};
 use crate::fault::Faults;
+use crate::xml_file::{Place, elements, join};
 
 /// A ground entity: terminal or gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

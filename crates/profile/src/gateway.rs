@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The gateways of a platform: each has a spot, and may have a profile of its own.
 
-use crate::access::{self, Encapsulation};
-use crate::document::Place;
+use crate::encapsulation::{self, Encapsulation};
 use crate::entities::{Entities, Host};
 use crate::fault::Faults;
 use crate::physical::{self, Physical};
 use crate::qos::{self, Qos};
+use crate::xml_file::Place;
 
 /// A gateway of the platform.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +37,7 @@ pub(crate) fn read(root: &Place<'_>, faults: &mut Faults) -> Option<GwProfile> {
     Some(GwProfile {
         physical: physical?,
         qos: qos?,
-        encapsulation: access::encapsulation(root),
+        encapsulation: encapsulation::encapsulation(root),
     })
 }
 

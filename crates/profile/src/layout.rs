@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::check::UNSUPPORTED;
-use crate::document::Source;
 use crate::fault::{Fault, Faults, Severity};
 use crate::schema::BROADCAST_ID;
 use crate::spots::membership;
+use crate::xml_file::Source;
 
 /// The files of a profile in one folder. A transparent satellite has no profile of its own. Further
 /// terminals of the platform may have a `profile_st<id>.xml` each, e.g. `profile_st11.xml`; without

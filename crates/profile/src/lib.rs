@@ -12,10 +12,12 @@
 //! capped before it starts.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
-mod access;
+mod advanced_settings;
 mod advice;
+mod air_interface;
 mod check;
-mod document;
+mod demand_assignment;
+mod encapsulation;
 mod entities;
 mod fault;
 mod gateway;
@@ -25,17 +27,19 @@ mod physical;
 mod platform;
 mod profile;
 mod qos;
-mod radio;
-mod random;
+mod random_access;
 mod schema;
 mod scpc;
 mod series;
 mod spots;
 mod terminal;
 mod topology;
+mod xml_file;
 
-pub use access::{AlpduProtection, Dama, Encapsulation, Settings};
-pub use document::{MAX_BYTES, MAX_DEPTH};
+pub use advanced_settings::Settings;
+pub use air_interface::{Forward, Return, combined_es_n0_db, cra_slots, slot_limit};
+pub use demand_assignment::Dama;
+pub use encapsulation::{AlpduProtection, Encapsulation};
 pub use entities::Host;
 pub use fault::{Fault, Faults};
 pub use gateway::{Gateway, GwProfile};
@@ -45,8 +49,8 @@ pub use physical::{Attenuation, Delay, Leg, Physical};
 pub use platform::{Platform, Station, platform};
 pub use profile::{Profile, supported};
 pub use qos::{AccessType, Class, Fifo, Qos, pcp_of_dscp};
-pub use radio::{Forward, Return, combined_es_n0_db, cra_slots, slot_limit};
-pub use random::RandomAccess;
+pub use random_access::RandomAccess;
 pub use series::{BadLine, Series};
 pub use spots::{ForwardCarrier, ForwardKind, ReturnCarrier, ReturnKind, Spot};
 pub use terminal::{StProfile, Terminal};
+pub use xml_file::{MAX_BYTES, MAX_DEPTH};

@@ -7,19 +7,20 @@ use std::path::Path;
 use roxmltree::Document;
 use sha2::{Digest, Sha256};
 
-use crate::access;
+use crate::advanced_settings;
 use crate::advice::advice;
+use crate::air_interface::{self, Ends, Files};
 use crate::check::check_file;
-use crate::document::{Place, Source};
+use crate::encapsulation;
 use crate::entities::{self, Entities, Infrastructures};
 use crate::fault::{Fault, Faults, Severity};
 use crate::gateway;
 use crate::layout;
 use crate::profile::Profile;
-use crate::radio::{self, Ends, Files};
 use crate::scpc;
 use crate::spots::{self, membership};
 use crate::terminal::{self, StProfile};
+use crate::xml_file::{Place, Source};
 use crate::{schema, topology};
 
 const TABLES: [&[schema::Element]; 6] = [
@@ -127,7 +128,7 @@ pub fn check_single(file: &Path, mode: Mode) -> Result<Faults, Faults> {
             let table = root.as_ref().map(|root| table_of(root, &mut faults));
             if let Some(table) = table.flatten() {
                 let root = check_file(&source, &document, table, &mut faults);
-                root.inspect(|root| access::check_buffer(root, &mut faults));
+                root.inspect(|root| encapsulation::check_buffer(root, &mut faults));
             }
         }
     }
@@ -274,7 +275,7 @@ fn check_buffers(roots: &Roots<'_>, faults: &mut Faults) {
     let further = roots.further.iter().chain(&roots.further_gateways);
     let further = further.map(|(_, root)| root);
     let profiles = roots.gw.iter().chain(&roots.st).chain(further);
-    profiles.for_each(|root| access::check_buffer(root, faults));
+    profiles.for_each(|root| encapsulation::check_buffer(root, faults));
 }
 
 /// What topology and profiles say of the entities that are there.
@@ -314,7 +315,7 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
         check_entities(roots, (topology, st), entities, faults);
     }
     let (gw_profile, st_profile) = (gw_profile?, own?);
-    let settings = access::settings(topology)?;
+    let settings = advanced_settings::settings(topology)?;
     let files = Files {
         topology,
         gw,
@@ -325,8 +326,8 @@ fn assemble(roots: &Roots<'_>, faults: &mut Faults) -> Option<Profile> {
         gw: &gw_profile.physical,
         st: &st_profile.physical,
     };
-    let forward = radio::forward(&files, ends, &settings, faults);
-    let return_link = radio::return_link(&files, ends, &settings, faults);
+    let forward = air_interface::forward(&files, ends, &settings, faults);
+    let return_link = air_interface::return_link(&files, ends, &settings, faults);
     let (entities, return_link) = (entities?, return_link?);
     let gateways = gateway::gateways(&entities, &gw_profile, &gateways);
     let (profiles, radio) = ((&st_profile, &further[..]), (&gateways[..], &settings));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The physical layer of an ST or GW profile: delay and `Es/N0` over time.
 
-use crate::document::Place;
 use crate::fault::Faults;
 use crate::series::{self, Series};
+use crate::xml_file::Place;
 
 /// Longest delay of an entity, ms.
 const MOST_DELAY_MS: f64 = 10_000.0;

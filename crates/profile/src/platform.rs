@@ -8,10 +8,10 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::document::{Place, Source};
 use crate::entities::{GATEWAY, Role, SATELLITE, TERMINAL, address, entity_items};
 use crate::fault::Faults;
 use crate::layout::{self, Layout};
+use crate::xml_file::{Place, Source};
 
 /// What an entity of `OpenSAND` needs of its machine; plays no part in the emulation of frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

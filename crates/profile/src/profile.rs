@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! A satellite link as a profile folder describes it.
 
-use crate::access::{Encapsulation, Settings};
+use crate::advanced_settings::Settings;
+use crate::air_interface::{self, Forward, Return, combined_es_n0_db};
+use crate::encapsulation::Encapsulation;
 use crate::entities::Host;
 use crate::fault::Faults;
 use crate::gateway::Gateway;
 use crate::physical::Physical;
 use crate::qos::Qos;
-use crate::radio::{self, Forward, Return, combined_es_n0_db};
-use crate::random::RandomAccess;
+use crate::random_access::RandomAccess;
 use crate::spots::Spot;
 use crate::terminal::{StProfile, Terminal};
 
@@ -134,7 +135,7 @@ impl Profile {
     fn tune(&mut self) {
         self.one_way_delay_ns = self.one_way_delay_at(0);
         let physical = [&self.gw_physical, &self.st_profile.physical];
-        let (forward_db, return_db) = radio::steady_es_n0_db(physical);
+        let (forward_db, return_db) = air_interface::steady_es_n0_db(physical);
         let (settings, dama) = (&self.settings, &self.st_profile.dama);
         self.forward.retune(forward_db, settings.forward_margin_db);
         self.return_link

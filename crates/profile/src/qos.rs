@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use dvb::dama::Access;
 
-use crate::document::Place;
 use crate::fault::Faults;
+use crate::xml_file::Place;
 
 /// What serves a FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! SCPC: a return carrier of one terminal alone, with the frames of DVB-S2 in place of bursts.
 
+use crate::air_interface::own_carrier;
 use crate::check::UNSUPPORTED;
-use crate::document::Place;
 use crate::entities::Entities;
 use crate::fault::Faults;
-use crate::radio::own_carrier;
-use crate::random::check_fifos;
+use crate::random_access::check_fifos;
 use crate::spots::{is_scpc, membership};
+use crate::xml_file::Place;
 
 /// The profile of the ST, and the SCPC carriers of all spots.
 pub(crate) fn check(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Files of delay and attenuation over time, and their values at an instant.
 
-use crate::document::{Place, read_capped};
 use crate::fault::{Fault, Faults, Severity};
+use crate::xml_file::{Place, read_capped};
 
 /// Faulty lines of a file that are reported one by one.
 const MOST_FAULTS: usize = 20;

@@ -5,7 +5,7 @@ use dvb::modcod::ModCod;
 use dvb::rcs2::Waveform;
 
 use crate::check::lenient_ids;
-use crate::document::Place;
+use crate::xml_file::Place;
 
 /// Use of a forward carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,18 +3,20 @@
 
 use std::net::Ipv4Addr;
 
-use crate::access::{self, Dama, Encapsulation, Settings};
-use crate::document::Place;
+use crate::advanced_settings::Settings;
+use crate::air_interface::{self, Forward, Return, cra_slots, slot_limit};
+use crate::demand_assignment::{self, Dama};
+use crate::encapsulation::{self, Encapsulation};
 use crate::entities::{Entities, Host};
 use crate::fault::Faults;
 use crate::gateway::Gateway;
 use crate::physical::{self, Physical};
 use crate::qos::{self, Qos};
-use crate::radio::{self, Forward, Return, cra_slots, slot_limit};
-use crate::random::{self, RandomAccess};
+use crate::random_access::{self, RandomAccess};
 use crate::scpc;
 use crate::spots::membership;
 use crate::topology;
+use crate::xml_file::Place;
 
 /// Contents of a `profile_st.xml`.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,14 +74,14 @@ pub(crate) fn read(
 ) -> Option<StProfile> {
     let qos = qos::read(root, "st_fifos", faults);
     let physical = physical::read(root, faults);
-    let dama = access::dama(topology?, gw?, root, faults);
-    let random_access = random::read(topology?, gw?, root, faults);
+    let dama = demand_assignment::dama(topology?, gw?, root, faults);
+    let random_access = random_access::read(topology?, gw?, root, faults);
     Some(StProfile {
         physical: physical?,
         qos: qos?,
         dama: dama?,
         random_access,
-        encapsulation: access::encapsulation(root),
+        encapsulation: encapsulation::encapsulation(root),
     })
 }
 
@@ -101,7 +103,7 @@ pub(crate) fn check_further(
         } else {
             topology::check_category(topology, root, *id, faults);
             scpc::check_access(topology, root, *id, faults);
-            random::check_fifos(topology, root, *id, faults);
+            random_access::check_fifos(topology, root, *id, faults);
         }
     }
 }
@@ -123,7 +125,7 @@ pub(crate) fn terminals(
         let gateway = gateways.iter().find(|it| it.host.id == id);
         let gateway = gateway.or(gateways.first())?;
         let physical = [&gateway.profile.physical, &profile.physical];
-        let carriers = radio::of_terminal(topology, host.id, physical, settings, cra_kbps);
+        let carriers = air_interface::of_terminal(topology, host.id, physical, settings, cra_kbps);
         Some(Terminal {
             id: host.id,
             emu_address: host.emu_address,

@@ -8,10 +8,10 @@ use dvb::modcod::ModCod;
 use dvb::rcs2::Waveform;
 
 use crate::check::UNSUPPORTED;
-use crate::document::Place;
 use crate::entities::Entities;
 use crate::fault::Faults;
 use crate::spots::{Membership, carrier_ids, is_scpc, membership};
+use crate::xml_file::Place;
 
 /// Checks `topology.xml` against the standard's tables and the entities.
 pub(crate) fn check(topology: &Place<'_>, entities: Option<&Entities>, faults: &mut Faults) {

@@ -7,11 +7,11 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod check;
-mod document;
+mod generate;
 mod remedy;
 
 pub use check::{Format, check};
-pub use document::{read, written};
+pub use generate::{read, written};
 
 /// Faults, one line each: `place: reason (remedy)`.
 pub type Faults = Vec<String>;

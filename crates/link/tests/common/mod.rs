@@ -5,8 +5,7 @@
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 use link::{
-    Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, SharedForward, SharedReturn,
-    Stage,
+    Accepted, Carrier, Link, LinkConfig, Loss, LossUnit, Nanos, Queue, SharedCarrier, Stage,
 };
 
 pub const GEO: Nanos = 250_000_000;
@@ -105,23 +104,6 @@ pub fn run(config: &LinkConfig, arrivals: &[(Nanos, usize)]) -> (Vec<Release>, L
     }
     let released = drain(&mut link, Nanos::MAX);
     (released, link)
-}
-
-/// A carrier of several terminals, in one direction.
-pub trait SharedCarrier {
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)>;
-}
-
-impl SharedCarrier for SharedForward {
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
-        SharedForward::pop(self, now, out)
-    }
-}
-
-impl SharedCarrier for SharedReturn {
-    fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<(Nanos, usize)> {
-        SharedReturn::pop(self, now, out)
-    }
 }
 
 /// Bytes that come out for each terminal, which byte 9 names, from `from` to `until`, with `offer`

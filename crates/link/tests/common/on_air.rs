@@ -10,7 +10,7 @@ use dvb::rcs2::Waveform;
 use dvb::sdu::SIGNALLING;
 use link::{
     Accepted, Assignments, Carrier, Demand, Fifo, Frame, Link, LinkConfig, Loss, LossUnit, Nanos,
-    Plans, Queue, SharedForward, SharedReturn, Signalling, Stage,
+    Plans, Queue, SharedCarrier as _, SharedForward, SharedReturn, Signalling, Stage,
 };
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;

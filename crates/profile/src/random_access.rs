@@ -3,11 +3,11 @@
 
 use dvb::aloha::{Algorithm, Receiver};
 
+use crate::air_interface::own_carrier;
 use crate::check::UNSUPPORTED;
-use crate::document::Place;
 use crate::fault::Faults;
-use crate::radio::own_carrier;
 use crate::spots::is_random;
+use crate::xml_file::Place;
 
 /// Random access as one terminal has it (`access/random_access` of both sides,
 /// `schedulers/crdsa_frame`).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! From types to schema documents.
+//! Makes JSON schemas from Rust types.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

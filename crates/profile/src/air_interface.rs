@@ -6,11 +6,11 @@ use dvb::dama::{Arithmetic, Carrier};
 use dvb::modcod::{FrameSize, ModCod};
 use dvb::rcs2::Waveform;
 
-use crate::access::Settings;
-use crate::document::Place;
+use crate::advanced_settings::Settings;
 use crate::fault::Faults;
 use crate::physical::{Leg, Physical, check_gate};
 use crate::spots::{NO_WAVEFORM, carrier_ids, is_random, is_scpc, membership, symbol_rate};
+use crate::xml_file::Place;
 
 /// A DVB-S2 carrier: from GW to ST, or from ST to GW if it is SCPC.
 #[derive(Debug, Clone, PartialEq)]
