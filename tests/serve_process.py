@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from satlab.lab import lab_owners, netns
 from satlab.common import paths, processes
+from satlab.lab import lab_owners, netns
 from satlab.lab.pki import Pki
 from satlab.service.supervisor import helper_socket
 from tests import process_search

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from satlab.cli import app
 from satlab.common import needs
-from satlab.run import catalog
 from satlab.papers import names
+from satlab.run import catalog
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [

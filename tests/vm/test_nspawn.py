@@ -21,8 +21,8 @@ from satlab.lab import netns
 from satlab.run import influx
 from satlab.run.run_folder import RunResult
 from satlab.vm import vm_commands, vm_run
-from tests.calibration import calibrated
 from satlab.vm.vm_lab import VmLab
+from tests.calibration import calibrated
 from tests.vm import nspawn
 from tests.vm.provisioned import Provisioned
 

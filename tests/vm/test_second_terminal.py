@@ -17,8 +17,8 @@ from satlab.common.processes import wait
 from satlab.common.topology import Role
 from satlab.vm import vm_run
 from satlab.vm.provision import METRICS_THERE
-from tests.vm.provisioned import Provisioned
 from satlab.vm.vm_lab import VmLab
+from tests.vm.provisioned import Provisioned
 
 pytestmark = [pytest.mark.nspawn, pytest.mark.timeout(1800)]
 ECHOES = 5

@@ -18,8 +18,8 @@ from satlab.run.run_folder import RunResult
 from satlab.vm import provision, vm_run
 from satlab.vm.controller_client import Controller
 from satlab.vm.provision import VmFolder
-from tests.serve_process import PASSWORD, serving
 from satlab.vm.vm_lab import VmLab
+from tests.serve_process import PASSWORD, serving
 
 pytestmark = [
     pytest.mark.net,

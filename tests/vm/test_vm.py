@@ -23,8 +23,8 @@ from satlab.vm import box, inventory, provision, vagrant
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from satlab.vm.vagrant import Vagrant
-from tests.vm import libvirt, package_proxy
 from satlab.vm.vm_lab import VmLab
+from tests.vm import libvirt, package_proxy
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(7200)]
 STATE = paths.ROOT / ".satlab" / "vmstage"

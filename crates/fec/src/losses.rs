@@ -87,6 +87,11 @@ impl Losses {
         }
     }
 
+    /// The stream goes on elsewhere, with this position.
+    pub fn begin_at(&mut self, start: u64) {
+        (self.start, self.end, self.seen, self.run) = (start, start, 0, 0);
+    }
+
     /// A source packet has come.
     pub fn source(&mut self, now: Nanos, position: u64) {
         self.turn(now);

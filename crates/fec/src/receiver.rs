@@ -27,6 +27,10 @@ const OF_FRAME: usize = 2;
 /// Time until a further burst may leave.
 const PAUSE: Nanos = 1_000_000;
 
+/// Packets between two frames, at most: a frame further away is of this stream only if the next one
+/// follows it (as RFC 3550, appendix A.1). A single forged one then moves no window.
+const JUMP: u64 = 1 << 16;
+
 /// What a receiver has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -42,7 +46,7 @@ pub struct Counters {
     pub lost: u64,
     /// Packets of which a frame came again, or after they were recovered.
     pub duplicates: u64,
-    /// Source frames of packets that had left the window.
+    /// Source frames of packets that had left the window, or are far from it.
     pub late: u64,
     /// Packets recovered, or late frames, of which the order had already passed.
     pub out_of_time: u64,
@@ -71,6 +75,8 @@ pub struct Receiver {
     counters: Counters,
     recovered: Vec<u64>,
     losses: Losses,
+    /// The number that would follow the last source frame far from the window.
+    elsewhere: Option<u32>,
     /// When the next report is due, if the sender wants some.
     next_report: Option<Nanos>,
 }
@@ -92,6 +98,7 @@ impl Receiver {
             counters: Counters::default(),
             recovered: Vec::new(),
             losses: Losses::new(start),
+            elsewhere: None,
             next_report: None,
         }
     }
@@ -107,7 +114,7 @@ impl Receiver {
     #[must_use]
     pub fn counters(&self) -> Counters {
         let malformed = self.counters.malformed + self.decoder.malformed();
-        let lost = self.decoder.lost();
+        let lost = self.counters.lost + self.decoder.lost();
         Counters {
             lost,
             malformed,
@@ -187,6 +194,15 @@ impl Receiver {
     }
 
     fn source(&mut self, now: Nanos, esi: u32, packet: &[u8], deliver: &mut impl FnMut(&[u8])) {
+        if self.is_far(esi) {
+            let follows = self.elsewhere == Some(esi);
+            self.elsewhere = Some(esi.wrapping_add(1));
+            if !follows {
+                self.counters.late += 1;
+                return;
+            }
+            self.begin_at(esi, deliver);
+        }
         let position = self.decoder.position(esi);
         self.losses.source(now, position);
         self.make_room(now, position + 1, deliver);
@@ -204,7 +220,7 @@ impl Receiver {
 
     fn repair(&mut self, now: Nanos, id: RepairId, symbol: &[u8], deliver: &mut impl FnMut(&[u8])) {
         self.counters.repairs += 1;
-        if id.count == 0 || usize::from(id.count) > self.noticed.len() {
+        if id.count == 0 || usize::from(id.count) > self.noticed.len() || self.is_far(id.first) {
             self.counters.malformed += 1;
             return;
         }
@@ -213,6 +229,24 @@ impl Receiver {
         let is_used = self.decoder.repair(id, symbol, &mut self.recovered);
         self.counters.repairs_used += u64::from(is_used);
         self.after(now, deliver);
+    }
+
+    fn is_far(&self, esi: u32) -> bool {
+        let position = self.decoder.position(esi);
+        position.abs_diff(self.decoder.window().end) > JUMP
+    }
+
+    /// Begins the stream anew at a packet, after those that are known.
+    fn begin_at(&mut self, esi: u32, deliver: &mut impl FnMut(&[u8])) {
+        if matches!(self.delivery, Delivery::InOrder { .. }) {
+            self.pass(self.decoder.window().end, deliver);
+        }
+        self.counters.lost += self.decoder.lost();
+        self.counters.malformed += self.decoder.malformed();
+        self.decoder = Decoder::new(self.noticed.len(), esi);
+        self.next = self.decoder.window().start;
+        self.losses.begin_at(self.next);
+        self.elsewhere = None;
     }
 
     /// Notes what is first known of now, and lets go what the window is about to lose.

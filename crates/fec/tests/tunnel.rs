@@ -257,6 +257,42 @@ fn a_repair_frame_over_no_packet_changes_nothing() {
     assert_eq!((delivered, receiver.counters().malformed), (2, 1));
 }
 
+/// Whoever sends with the peer's address can forge frames.
+#[test]
+fn test_t79_a_forged_number_does_not_end_the_stream() {
+    for delivery in [Delivery::Immediate, HOLD] {
+        for far in [
+            1 << 20,
+            u32::MAX / 2,
+            u32::MAX / 2 + 10,
+            u32::MAX - (1 << 20),
+        ] {
+            let mut tunnel = Tunnel::new(code(5, 20), delivery);
+            let forge = |tunnel: &mut Tunnel, now: u64, number: u32| {
+                let frame = [&[0][..], &packet(7, 40), &number.to_be_bytes()].concat();
+                tunnel.receive(now, &frame);
+            };
+            for number in 0..100 {
+                tunnel.push(number * MS, number, |_, _| false);
+            }
+            forge(&mut tunnel, 100 * MS, far);
+            for number in 100..200 {
+                tunnel.push(number * MS, number, |_, _| false);
+            }
+            assert_eq!(tunnel.out.len(), 200, "{far}");
+            // Two move the window; two of the stream move it back.
+            forge(&mut tunnel, 200 * MS, far);
+            forge(&mut tunnel, 200 * MS, far + 1);
+            for number in 200..300 {
+                tunnel.push(number * MS, number, |_, _| false);
+            }
+            tunnel.timeout(400 * MS);
+            // One of the two passes as a packet, the first of the stream behind them is lost.
+            assert_eq!(tunnel.out.len(), 300, "{far}");
+        }
+    }
+}
+
 #[test]
 fn repair_frames_of_another_stream_are_noticed() {
     let mut receiver = Receiver::new(20, Delivery::Immediate);
