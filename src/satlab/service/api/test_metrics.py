@@ -15,7 +15,7 @@ from satlab.common.errors import ConfigError
 from satlab.link import prometheus
 from satlab.service import listen
 from satlab.service.api import request_guard
-from satlab.service.api.conftest import HOST, Clock, FakeHelper
+from satlab.service.api.conftest import HOST, Clock, FakeHelper, start
 from satlab.service.api.dependencies import Context
 from satlab.service.api.settings import Settings
 from satlab.service.app import create_app
@@ -64,6 +64,14 @@ def metrics_of(context: Context) -> Path:
     return context.settings.runs / str(running.run_id) / "raw" / "link.jsonl"
 
 
+@pytest.fixture
+def link_metrics(runner: TestClient, context: Context) -> Path:
+    """Start a run; return the file of its link's metrics."""
+    runner.post(LAUNCH, json={"arguments": {"count": "3"}})
+    context.queue.step()
+    return metrics_of(context)
+
+
 @pytest.mark.promise("P63")
 def test_p366_runs_are_counted_by_outcome_with_their_time(
     runner: TestClient, context: Context, helper: FakeHelper, clock: Clock
@@ -74,11 +82,9 @@ def test_p366_runs_are_counted_by_outcome_with_their_time(
     ]
     context.queue.stop(numbers[3])
     for number, status in zip(numbers[:2], (0, 1), strict=True):
-        context.queue.step()
+        run_id = start(context, number)
         clock.now += 30
-        instance = context.queue.find(number)
-        assert instance is not None and instance.run_id is not None
-        helper.end(instance.run_id, status)
+        helper.end(run_id, status)
         context.queue.step()
     text = runner.get("/metrics").text
     assert value(text, "satlab_serve_runs_launched_total") == 4
@@ -128,16 +134,8 @@ def test_p367_counts_of_the_running_lab_only_grow(runner: TestClient, context: C
     write(metrics_of(context), sample(3, modcod="11"))
     second = runner.get("/metrics").text
     assert value(second, 'satlab_link_out_bytes_total{lab="serve",direction="forward"}') == 15
-    assert (
-        value(second, 'satlab_link_modcod_frames_total{lab="serve",direction="forward",modcod="4"}')
-        == 12
-    )
-    assert (
-        value(
-            second, 'satlab_link_modcod_frames_total{lab="serve",direction="forward",modcod="11"}'
-        )
-        == 3
-    )
+    by_modcod = 'satlab_link_modcod_frames_total{lab="serve",direction="forward",modcod="%s"}'
+    assert (value(second, by_modcod % 4), value(second, by_modcod % 11)) == (12, 3)
     counters = {name for name, kind in types(second).items() if kind == "counter"}
     assert counters == {name for name in types(second) if name.endswith("_total")}
 
@@ -145,33 +143,22 @@ def test_p367_counts_of_the_running_lab_only_grow(runner: TestClient, context: C
 def test_p367_the_next_lab_starts_at_0_and_none_shows_nothing(
     runner: TestClient, context: Context, helper: FakeHelper
 ) -> None:
+    frames = 'satlab_link_frames_total{lab="serve",direction="forward"}'
     for _ in range(2):
         runner.post(LAUNCH, json={"arguments": {"count": "3"}})
     context.queue.step()
     earlier = metrics_of(context)
     write(earlier, sample(100))
-    assert (
-        value(
-            runner.get("/metrics").text, 'satlab_link_frames_total{lab="serve",direction="forward"}'
-        )
-        == 100
-    )
+    assert value(runner.get("/metrics").text, frames) == 100
     helper.end(earlier.parents[1].name, 0)
     context.queue.step()
     assert "satlab_link" not in runner.get("/metrics").text
     write(metrics_of(context), sample(1))
-    assert (
-        value(
-            runner.get("/metrics").text, 'satlab_link_frames_total{lab="serve",direction="forward"}'
-        )
-        == 1
-    )
+    assert value(runner.get("/metrics").text, frames) == 1
 
 
-def test_p367_the_text_follows_the_format(runner: TestClient, context: Context) -> None:
-    runner.post(LAUNCH, json={"arguments": {"count": "3"}})
-    context.queue.step()
-    write(metrics_of(context), sample())
+def test_p367_the_text_follows_the_format(runner: TestClient, link_metrics: Path) -> None:
+    write(link_metrics, sample())
     answer = runner.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = answer.text.splitlines()
@@ -183,10 +170,8 @@ def test_p367_the_text_follows_the_format(runner: TestClient, context: Context) 
     assert answer.text.count("# HELP") == len(names)
 
 
-def test_p368_the_dashboard_asks_for_what_there_is(runner: TestClient, context: Context) -> None:
-    runner.post(LAUNCH, json={"arguments": {"count": "3"}})
-    context.queue.step()
-    write(metrics_of(context), sample())
+def test_p368_the_dashboard_asks_for_what_there_is(runner: TestClient, link_metrics: Path) -> None:
+    write(link_metrics, sample())
     text = runner.get("/metrics").text
     lines = text.splitlines()
     panels = json.loads(DASHBOARD.read_text())["panels"]
@@ -263,13 +248,11 @@ def test_t01_the_token_opens_metrics_alone(with_token: TestClient, path: str) ->
 
 
 def test_t01_metrics_name_no_account_project_scenario_or_run(
-    runner: TestClient, context: Context
+    runner: TestClient, context: Context, link_metrics: Path
 ) -> None:
-    runner.post(LAUNCH, json={"arguments": {"count": "3"}})
-    context.queue.step()
-    write(metrics_of(context), sample())
+    write(link_metrics, sample())
     text = runner.get("/metrics").text
-    run_id = metrics_of(context).parents[1].name
+    run_id = link_metrics.parents[1].name
     assert not [
         word
         for word in ("ping", "runner", "admin", run_id, str(context.settings.state))

@@ -63,19 +63,10 @@ class Listed:
     @property
     def words(self) -> str:
         """Return the text that a filter searches."""
-        values = [
-            f"{name}={value}" for name, value in (*self.arguments.items(), *self.link.items())
-        ]
         run_id = self.folder.name if self.folder else ""
-        parts = (
-            self.scenario,
-            self.number,
-            self.status,
-            self.user,
-            self.note.text,
-            run_id,
-            *values,
-        )
+        parts = [self.scenario, self.number, self.status, self.user, self.note.text, run_id]
+        parts += [f"{name}={value}" for name, value in self.arguments.items()]
+        parts += [f"{name}={value}" for name, value in self.link.items()]
         return " ".join(parts).lower()
 
 
@@ -87,9 +78,7 @@ def all_runs(context: Context, user: User) -> list[Listed]:
         for instance in context.queue.instances()
         if access.may_see(context, user, instance)
     ]
-    found += [
-        run for folder in other_folders(context, user) if (run := of_folder(folder)) is not None
-    ]
+    found += filter(None, map(of_folder, other_folders(context, user)))
     return sorted(found, key=lambda run: (not run.note.pinned, -run.launched))
 
 

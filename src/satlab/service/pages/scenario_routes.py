@@ -19,6 +19,7 @@ from satlab.service.api.access import Runner
 from satlab.service.api.account_store import User
 from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.dependencies import Context, RequestContext
+from satlab.service.api.project_store import Document
 from satlab.service.api.routes import scenarios as api_scenarios
 from satlab.service.pages import launch_form, rendering
 from satlab.service.pages.rendering import Filled, Page, Viewer, render, see
@@ -70,14 +71,18 @@ def launch_scenario(
 def _form(
     context: Context, user: User, project: str, name: str
 ) -> tuple[launch_form.Document, launch_form.Form]:
-    scenarios = context.catalog.scenarios(
-        access.project_of(context, user, project, "Scenario").name
-    )
+    scenarios = _scenarios(context, user, project, name)
+    form = launch_form.form_of(scenarios[name], scenarios, context.inventory.jobs(), paths.PROFILES)
+    return scenarios[name], form
+
+
+def _scenarios(context: Context, user: User, project: str, name: str) -> dict[str, Document]:
+    """Return the scenarios of a project, one of which is `name`. Raises ApiError: 404, 403."""
+    access.project_of(context, user, project, "Scenario")
+    scenarios = context.catalog.scenarios(project)
     if name not in scenarios:
         raise not_found("Scenario")
-    return scenarios[name], launch_form.form_of(
-        scenarios[name], scenarios, context.inventory.jobs(), paths.PROFILES
-    )
+    return scenarios
 
 
 def _launch_page(
@@ -108,10 +113,8 @@ def edit(
     request: Request, project: str, name: str, user: Runner, context: RequestContext
 ) -> Response:
     """Show a scenario as text that can be changed."""
-    known = context.catalog.scenarios(access.project_of(context, user, project, "Scenario").name)
-    if name not in known:
-        raise not_found("Scenario")
-    text = json.dumps(known[name], indent=1, ensure_ascii=False)
+    document = _scenarios(context, user, project, name)[name]
+    text = json.dumps(document, indent=1, ensure_ascii=False)
     return render(request, "edit.html", project=project, name=name, text=text, fault="")
 
 
