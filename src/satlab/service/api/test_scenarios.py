@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from satlab.common import paths
-from satlab.openbach import load_job
+from satlab.openbach.descriptor import load_job
 from satlab.service.api import acceptance, catalog
 from satlab.service.api.acceptance import RefusalError
 from satlab.service.api.conftest import FakeHelper
