@@ -48,21 +48,8 @@ def test_a_capture_is_stored_privately_with_its_figures(trial: Started, tmp_path
     status, said = job.run(*arguments, **environment)
     assert status == 0, said
     argv = (tmp_path / "argv").read_text().splitlines()
-    assert argv[:-1] == [
-        "-q",
-        "-p",
-        "-i",
-        "lan0",
-        "-a",
-        "duration:5",
-        "-a",
-        "filesize:2000",
-        "-s",
-        "96",
-        "-f",
-        filtering,
-        "-w",
-    ]
+    limits = "-q -p -i lan0 -a duration:5 -a filesize:2000 -s 96".split()
+    assert argv[:-1] == [*limits, "-f", filtering, "-w"]
     figures, stored = job.records()
     assert (figures["packets"], figures["dropped_packets"], figures["file_bytes"]) == (6, 2, 8)
     file = job.raw / stored["capture_pcapng"]

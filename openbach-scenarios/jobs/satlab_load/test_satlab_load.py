@@ -127,20 +127,7 @@ def test_a_load_from_one_process_to_another(
     test, used = trial("satlab_load"), udp_port
     receiver = test.start("-p", used, "receive", "-b", "127.0.0.1")
     test.ready()
-    words = [
-        "send",
-        "127.0.0.1",
-        "-t",
-        "1",
-        "-f",
-        "2",
-        "--gap",
-        "exponential",
-        "--size",
-        "uniform",
-        "--seed",
-        "5",
-    ]
+    words = "send 127.0.0.1 -t 1 -f 2 --gap exponential --size uniform --seed 5".split()
     assert test.run("-p", used, *words, JOB_INSTANCE_ID="2")[0] == 0
     output, _ = receiver.communicate(timeout=120)
     assert receiver.returncode == 0, output

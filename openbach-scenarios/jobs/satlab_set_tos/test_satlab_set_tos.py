@@ -13,17 +13,7 @@ SEND = (
 
 def test_a_rule_names_what_is_asked_for(module: Callable[[str], ModuleType]) -> None:
     job = module("satlab_set_tos")
-    words = [
-        "46",
-        "-s",
-        "198.18.1.0/24",
-        "-d",
-        "198.18.4.2/32",
-        "-p",
-        "udp",
-        "--destination-port",
-        "5004",
-    ]
+    words = "46 -s 198.18.1.0/24 -d 198.18.4.2/32 -p udp --destination-port 5004".split()
     text = job.table(job.parser().parse_args(words)).text()
     expected = (
         "ip saddr 198.18.1.0/24 ip daddr 198.18.4.2/32 meta l4proto udp udp dport 5004 counter ip"

@@ -83,22 +83,8 @@ def test_a_stream_from_one_process_to_another(
     test, used = trial("satlab_stream"), udp_port
     receiver = test.start("-p", used, "-c", "g711", "receive", "-b", "127.0.0.1")
     test.ready()
-    assert (
-        test.run(
-            "-p",
-            used,
-            "-c",
-            "g711",
-            "send",
-            "127.0.0.1",
-            "-t",
-            "1",
-            "-d",
-            "46",
-            JOB_INSTANCE_ID="2",
-        )[0]
-        == 0
-    )
+    words = "-c g711 send 127.0.0.1 -t 1 -d 46".split()
+    assert test.run("-p", used, *words, JOB_INSTANCE_ID="2")[0] == 0
     output, _ = receiver.communicate(timeout=120)
     assert receiver.returncode == 0, output
     received, sent = (

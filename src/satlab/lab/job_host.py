@@ -20,12 +20,6 @@ from satlab.lab.netns import open_tun_to_jobs
 from satlab.lab.privileges_file import Grants
 from satlab.lab.sandbox import Limits, Mount, Sandbox, Usage
 
-
-def pages() -> list[str]:
-    """Name the pages that can be served."""
-    return sorted(p.parent.name for p in paths.WEB_TARGETS.glob("*/page.yml"))
-
-
 JOB_LIMITS = Limits(
     seconds=None,
     memory_bytes=4 << 30,
@@ -80,7 +74,7 @@ class LabHost:
         scratch.sized(self._written, JOB_LIMITS.disk_bytes, JOB_LIMITS.files)
         self._kept: dict[Path, Path] = {}
         hosts = []
-        for name in pages():
+        for name in web_target.names():
             page = web_target.load(name)
             web_target.build(page, self._www / name)
             hosts.append(page.host)

@@ -177,6 +177,11 @@ class Built:
     sha256: str
 
 
+def names(targets: Path = WEB_TARGETS) -> list[str]:
+    """Return the names of the pages below `targets`."""
+    return sorted(path.parent.name for path in targets.glob("*/page.yml"))
+
+
 def check_name(name: str) -> None:
     """Raise ConfigError if a page cannot have this name."""
     if not _NAME.fullmatch(name):
@@ -192,7 +197,7 @@ def load(name: str, targets: Path = WEB_TARGETS) -> Page:
         manifest = (folder / "manifest.csv").read_bytes()
         text = manifest.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        known = ", ".join(sorted(p.parent.name for p in targets.glob("*/page.yml"))) or "none"
+        known = ", ".join(names(targets)) or "none"
         raise ConfigError(f"page {name}: {error}", hint=f"pages in {targets}: {known}") from error
     settings, faults = _read_settings(settings_text, folder / "page.yml")
     page_host = settings.host if settings else ""

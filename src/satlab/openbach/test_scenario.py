@@ -9,10 +9,10 @@ import yaml
 
 from satlab.common import paths
 from satlab.common.errors import ConfigError
-from satlab.openbach import bind, load, load_jobs, validate_paths
 from satlab.openbach.conftest import EXAMPLE, Write, start, stop, sub
-from satlab.openbach.descriptor import Descriptor
+from satlab.openbach.descriptor import Descriptor, load_jobs
 from satlab.openbach.model import BoundScenario, StartJob
+from satlab.openbach.scenario import bind, load, validate_paths
 
 Jobs = Mapping[str, Descriptor]
 ENTITIES = ("client", "server")

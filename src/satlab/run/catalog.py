@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
-from satlab.lab import job_host, web_target
+from satlab.lab import web_target
 from satlab.link.options import shipped_profiles
 from satlab.openbach import descriptor
 
@@ -50,7 +50,7 @@ def shipped(kind: Kind) -> dict[str, str]:
             texts = {name: (base / f"{name}.yml").read_text() for name in shipped_profiles()}
             found = {name: text.partition("\n")[0].strip("# ") for name, text in texts.items()}
         case "pages":
-            found = {name: web_target.load(name).title for name in job_host.pages()}
+            found = {name: web_target.load(name).title for name in web_target.names()}
         case "jobs":
             jobs = descriptor.load_jobs(paths.JOBS)
             texts = {name: " ".join(job.description.split()) for name, job in jobs.items()}

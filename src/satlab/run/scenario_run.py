@@ -17,7 +17,7 @@ from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.terminals import clients
 from satlab.common.topology import Topology
 from satlab.lab import lab_owners, privileges_file, sandbox, web_target
-from satlab.lab.job_host import LabHost, pages
+from satlab.lab.job_host import LabHost
 from satlab.lab.lab import Lab
 from satlab.lab.privileges_file import Grants
 from satlab.link import opensand, testbed_parameters
@@ -176,7 +176,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     # What else the run uses.
     congestion_controls.check_congestion_controls(bound)
     granted = privileges_file.load(request.privileges) if request.privileges else {}
-    for page in pages():
+    for page in web_target.names():
         web_target.load(page)
     if request.influx is not None:
         influx.Database.of(request.influx)

@@ -139,7 +139,7 @@ def closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
 
 
 def _web_targets(scratch: Path) -> Package:
-    for page in sorted(p.parent.name for p in paths.WEB_TARGETS.glob("*/page.yml")):
+    for page in web_target.names():
         web_target.build(web_target.load(page), scratch / page)
     files = {
         WWW / file.relative_to(scratch): file

@@ -24,8 +24,8 @@ from satlab.common import paths, terminals
 from satlab.common.errors import ConfigError, Fault, HostError, RunError
 from satlab.common.processes import finish
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.lab import job_host, pki, web_target
 from satlab.link import opensand, opensand_xml
+from satlab.lab import pki, web_target
 from satlab.link.config import Attachment, LinkConfig, build_config
 from satlab.link.opensand import Description, GroundEntity
 from satlab.link.options import LinkOptions
@@ -279,7 +279,7 @@ def _certificates(folder: VmFolder, topology: Topology) -> None:
     addresses = [ip_address(str(end.address)) for end in server.interfaces.values()]
     pki.create(
         folder.pki,
-        [web_target.load(name).host for name in job_host.pages()],
+        [web_target.load(name).host for name in web_target.names()],
         addresses,
         datetime.now(UTC),
     )
