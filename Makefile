@@ -41,7 +41,7 @@ lint-ansible:
 	vagrant validate
 
 rust: ## unit, property and corpus tests of the crates
-	cargo test $(WHOLE) --bins --lib --tests # there are none in documentation and examples (tests/test_run_tests.py)
+	cargo test $(WHOLE) --bins --lib --tests # there are none in documentation and examples (tests/test_suite.py)
 
 unit: ## tests beside the code (ARGS go to pytest)
 	$(PYTEST) -q src collect benches openbach-scenarios web-targets -m 'not net and not browser' $(ARGS)
