@@ -264,6 +264,31 @@ def test_t24_nothing_that_a_program_starts_is_left_and_the_host_s_processes_are_
 
 # --- T25: memory, disk, processes -----------------------------------------------------------------
 
+UNLINKED = """
+import array, ctypes, os, socket, time
+libc = ctypes.CDLL(None)
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+ends = socket.socketpair()
+held = 0
+try:
+    for n in range(200):
+        f = os.open(os.path.join(FILES, "x"), os.O_CREAT | os.O_RDWR)
+        os.unlink(os.path.join(FILES, "x"))
+        os.write(f, b"x" * (1 << 20))
+        KEEP
+        held += 1
+except OSError:
+    pass
+print("held", held, "MiB", flush=True)
+time.sleep(20)
+"""
+"""Files of 1 MiB that no folder names, kept in another way each."""
+# The module mmap would keep a descriptor.
+MAPPED = "libc.mmap(None, 1 << 20, 1, 1, f, 0); os.close(f)"
+SENT = (
+    "ends[0].sendmsg([b'.'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [f]))],"
+    " socket.MSG_DONTWAIT); os.close(f)"
+)
 HOGS = {
     "memory": ("b = [b'x' * 1000000 for _ in range(400)]", "128 MiB of memory"),
     "memfd": (
@@ -285,61 +310,9 @@ time.sleep(20)
 """,
         "128 MiB of memory",
     ),
-    "unlinked files": (
-        """
-import os, time
-try:
-    for n in range(200):
-        f = os.open(os.path.join(FILES, "x"), os.O_CREAT | os.O_RDWR)
-        os.unlink(os.path.join(FILES, "x"))
-        os.write(f, b"x" * 1048576)
-except OSError:
-    pass
-time.sleep(20)
-""",
-        "64 MiB or more",
-    ),
-    "unlinked files that are mapped": (
-        """
-import ctypes, os, time
-libc = ctypes.CDLL(None)
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-held = 0
-try:
-    for n in range(200):
-        f = os.open(os.path.join(FILES, "x"), os.O_CREAT | os.O_RDWR)
-        os.unlink(os.path.join(FILES, "x"))
-        os.write(f, b"x" * (1 << 20))
-        libc.mmap(None, 1 << 20, 1, 1, f, 0)  # the module mmap would keep a descriptor
-        os.close(f)
-        held += 1
-except OSError:
-    pass
-print("held", held, "MiB", flush=True)
-time.sleep(20)
-""",
-        "64 MiB or more",
-    ),
-    "unlinked files in messages": (
-        """
-import array, os, socket, time
-ends = socket.socketpair()
-sent = 0
-try:
-    for n in range(200):
-        f = os.open(os.path.join(FILES, "x"), os.O_CREAT | os.O_RDWR)
-        os.unlink(os.path.join(FILES, "x"))
-        os.write(f, b"x" * (1 << 20))
-        ends[0].sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [f]))], socket.MSG_DONTWAIT)
-        os.close(f)
-        sent += 1
-except OSError:
-    pass
-print("held", sent, "MiB", flush=True)
-time.sleep(20)
-""",
-        "64 MiB or more",
-    ),
+    "unlinked files": (UNLINKED.replace("KEEP", "pass"), "64 MiB or more"),
+    "unlinked files that are mapped": (UNLINKED.replace("KEEP", MAPPED), "64 MiB or more"),
+    "unlinked files in messages": (UNLINKED.replace("KEEP", SENT), "64 MiB or more"),
     "messages of unix sockets": (
         """
 import socket, time
