@@ -114,8 +114,8 @@ impl<C: SharedCarrier + ?Sized> Carriers<C> {
         // A bit for each; terminals, and so carriers, are 64 at most.
         let mut had_none = 0_u64;
         loop {
-            let next = |(index, it): (usize, &Box<C>)| Some((it.next_event()?, index));
-            let asked = self.all.iter().enumerate();
+            let next = |(index, it): (usize, &C)| Some((it.next_event()?, index));
+            let asked = self.iter().enumerate();
             let asked = asked.filter(|&(index, _)| had_none >> index & 1 == 0);
             let (_, index) = asked.filter_map(next).min().filter(|&(at, _)| at <= now)?;
             if let Some((due, own)) = self.all[index].pop(now, out) {
