@@ -256,8 +256,13 @@ def _file(call: Mapping[str, Any], folder: Path, room: _Room, *, is_template: bo
 
 def _content(source: object, folder: Path, room: _Room, *, is_template: bool) -> bytes:
     """Return what is in a file of the job. Raises _LeftOutError."""
-    is_below = isinstance(source, str) and "{{" not in source and not source.startswith("/")
-    if not is_below or len(source) > LONGEST_PATH or not source.isprintable():
+    if (
+        not isinstance(source, str)
+        or "{{" in source
+        or source.startswith("/")
+        or len(source) > LONGEST_PATH
+        or not source.isprintable()
+    ):
         raise _LeftOutError("its source is not a file of the job")
     for place in ("templates", "files") if is_template else ("files",):
         with suppress(OSError):  # no file has such a name

@@ -24,8 +24,8 @@ from satlab.common import paths, terminals
 from satlab.common.errors import ConfigError, Fault, HostError, RunError
 from satlab.common.processes import finish
 from satlab.common.topology import NetworkKind, Role, Topology
-from satlab.link import opensand, opensand_xml
 from satlab.lab import pki, web_target
+from satlab.link import opensand, opensand_xml
 from satlab.link.config import Attachment, LinkConfig, build_config
 from satlab.link.opensand import Description, GroundEntity
 from satlab.link.options import LinkOptions

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from satlab.common import paths
-from satlab.service.api import project_store, scenario_check
 from satlab.openbach.descriptor import load_job
+from satlab.service.api import project_store, scenario_check
 from satlab.service.api.conftest import FakeHelper
 from satlab.service.api.dependencies import Context
 from satlab.service.api.scenario_check import RefusalError

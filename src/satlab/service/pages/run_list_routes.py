@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
+import polars as pl
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -31,6 +32,8 @@ router = APIRouter(route_class=Page, include_in_schema=False)
 
 MAX_SHOWN = 50
 MAX_COMPARED = 20
+MAX_ROWS = 4_000_000
+"""Rows of one exported table; each takes 200 bytes of memory meanwhile."""
 STATUSES = (
     "Finished Ok",
     "Finished Ko",
@@ -165,6 +168,11 @@ def records(kind: Format, user: Viewer, context: RequestContext, run: Keys = Non
             folder: sandboxed_reader.without_writing(folder, is_own=True).records
             for folder in folders
         }
+        if kind == "parquet" and (count := sum(map(_rows, tables.values()))) > MAX_ROWS:
+            raise ApiError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"These runs have {count} records, a table has at most {MAX_ROWS}: choose fewer",
+            )
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / f"records.{kind}"
             export_records(tables, path, has_series=kind == "parquet")
@@ -175,6 +183,10 @@ def records(kind: Format, user: Viewer, context: RequestContext, run: Keys = Non
         ) from error
     name = f"records-{'-'.join(run or [])}"[:100]
     return Response(content, media_type=_MEDIA[kind], headers=attachment(f"{name}.{kind}"))
+
+
+def _rows(table: collect.Table) -> int:
+    return int(table.lazy().select(pl.len()).collect(engine="streaming").item())
 
 
 @router.get("/export/archive")

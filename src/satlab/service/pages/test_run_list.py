@@ -26,7 +26,7 @@ from satlab.service.api.conftest import FakeHelper
 from satlab.service.api.dependencies import Context
 from satlab.service.api.project_store import Project
 from satlab.service.api.run_notes import RunNote
-from satlab.service.pages import comparison, run_list
+from satlab.service.pages import comparison, run_list, run_list_routes
 from satlab.service.pages.comparison import Compared
 from satlab.service.pages.run_list import KeyFigures, Listed
 from satlab.service.pages.test_pages import ORIGIN, ended, launch, post, text_of
@@ -235,6 +235,22 @@ def test_t01_runs_of_the_command_line_belong_to_the_shipped_project(
 
 
 # --- export ---------------------------------------------------------------------------------------
+
+
+def test_t77_a_table_of_many_records_is_refused(
+    runner: TestClient,
+    context: Context,
+    helper: FakeHelper,
+    measured: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    number = launch(runner)
+    ended(context, helper, number, folder=measured)
+    monkeypatch.setattr(run_list_routes, "MAX_ROWS", 10)
+    answer = runner.get(f"/ui/export/records.parquet?run={number}")
+    assert answer.status_code == 413
+    assert "at most 10" in answer.text
+    assert runner.get(f"/ui/export/records.csv?run={number}").status_code == 200
 
 
 def test_records_and_files_are_exported(

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import struct
@@ -192,12 +193,33 @@ class Helper:
         return self._state / "progress" / f"{run_id}.json"
 
     def _prune(self) -> None:
-        """Remove the oldest runs to make room for one more; ids begin with the date."""
-        folders = sorted((self._state / "runs").iterdir())
-        for folder in folders[: max(0, len(folders) - self._most_runs + 1)]:
+        """Remove the oldest runs to make room for one more; ids begin with the date.
+
+        All together take at most half of their file system.
+        """
+        runs = self._state / "runs"
+        folders = sorted(runs.iterdir())
+        sizes = [_bytes_below(folder) for folder in folders]
+        most_bytes = shutil.disk_usage(runs).total // 2
+        count = max(0, len(folders) - self._most_runs + 1)
+        while sum(sizes[count:]) > most_bytes:
+            count += 1
+        for folder in folders[:count]:
             scratch.try_remove(folder)
             for file in (self._file(folder.name), self._state / "logs" / f"{folder.name}.log"):
                 file.unlink(missing_ok=True)
+
+
+def _bytes_below(folder: Path) -> int:
+    """Return what a folder takes on the disk, bytes."""
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                total += 512 * entry.stat(follow_symlinks=False).st_blocks
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return total
 
 
 def listen(path: Path, uid: int) -> socket.socket:

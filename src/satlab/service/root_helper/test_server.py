@@ -6,11 +6,13 @@ the rest.
 import contextlib
 import json
 import os
+import shutil
 import socket
 import stat
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -315,6 +317,25 @@ def test_t15_old_run_folders_make_room(tmp_path: Path) -> None:
         "20260103-x",
         "20260104-x",
     ]
+
+
+@ROOT_ONLY
+def test_t80_large_run_folders_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        folder = tmp_path / "runs" / f"2026010{number}-x" / "raw"
+        folder.mkdir(parents=True)
+        (folder / "filler").write_bytes(bytes(1 << 20))
+        with (folder / "sparse").open("wb") as sparse:
+            sparse.truncate(1 << 40)
+    disk = SimpleNamespace(total=5 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
+    helper = Answering(tmp_path, "raise SystemExit(0)")
+    try:
+        helper.client.start("r1", SCENARIO_REQUEST)
+    finally:
+        helper.close()
+    kept = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert kept == ["20260102-x", "20260103-x"]
 
 
 @ROOT_ONLY
