@@ -18,12 +18,12 @@ from satlab.campaign.engine import duration
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan_file import Plan
 from satlab.common import scratch
-from satlab.papers import result_tables
+from satlab.papers import paper_report, result_tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.page import Axis, Page, Plot, Section, Series, Table, Text, Tile, Tiles, all_but
 
-PAGE = "report/index.html"
+PAGE, BESIDE_A_PAPER = "report/index.html", "report/campaign.html"
 MOST_PLOTS = 12
 ANSWERS = (
     "goodput_bps",
@@ -67,11 +67,15 @@ def write(
     effects: list[HostEffect],
     conclusions: Sequence[Judgement],
 ) -> Path:
-    """Write the page atomically and return its path. Raises ConfigError."""
+    """Write the page atomically and return its path. The page of a reproduction stays.
+
+    Raises ConfigError.
+    """
     made = page(plan, collected, effects, conclusions)
+    place = BESIDE_A_PAPER if paper_report.is_at(folder.path, PAGE) else PAGE
     with scratch.folder("report") as own:
-        dataset.place_in(folder.path, PAGE, html.write(made, own / "index.html"))
-    return folder.path / PAGE
+        dataset.place_in(folder.path, place, html.write(made, own / "index.html"))
+    return folder.path / place
 
 
 def page(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from satlab.common import plain_files
 from satlab.papers import plots, result_tables
 from satlab.papers.figures import FIGURES
 from satlab.papers.result_tables import STATES
@@ -15,11 +16,13 @@ from satlab.report import html
 from satlab.report.page import Page, Part, Section, State, Table, Text, Tile, Tiles
 
 PRODUCT = "satlab reproduction"
+HEAD_BYTES = 4096
+"""The name of the product is in the first bytes of a page."""
 
 
-def is_at(path: Path) -> bool:
-    """Return whether a page of a reproduction is in a file."""
-    return path.is_file() and PRODUCT in path.read_text(encoding="utf-8")
+def is_at(folder: Path, name: str) -> bool:
+    """Return whether a file below a folder, which may be somebody else's, is a page of a paper."""
+    return PRODUCT in (plain_files.start_of(folder, name, HEAD_BYTES) or "")
 
 
 def write(folder: Path, results: PaperResults, path: Path) -> Path:
