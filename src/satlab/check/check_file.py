@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 from collect.raw import first_fault
+from satlab.check.provenance import BaselineFile, Provenance
 from satlab.check.samples import Sample, Spent
 from satlab.check.suite import Suite
 from satlab.check.verdict import ComparisonResult, Result
@@ -138,6 +139,10 @@ class CheckFile(TypedDict):
     ]
     cases: list[Case]
     compared: list[Compared] | None
+    provenance: NotRequired[Provenance]
+    baseline: NotRequired[
+        Annotated[BaselineFile | None, Field(description="null: compared with none")]
+    ]
 
 
 _FILE: TypeAdapter[CheckFile] = TypeAdapter(CheckFile)

@@ -11,10 +11,11 @@ import satlab
 from satlab.check import check_file
 from satlab.check.case_link import CaseLink
 from satlab.check.check_file import Case, CheckFile, Compared, Verdict
+from satlab.check.provenance import BaselineFile, Provenance
 from satlab.check.samples import Options, Sample
 from satlab.check.suite import Suite
 from satlab.check.trace import causes
-from satlab.check.verdict import BaselineComparison, TargetVerdict
+from satlab.check.verdict import BaselineComparison, Samples, TargetVerdict
 from satlab.common.errors import ExitStatus
 
 
@@ -51,7 +52,8 @@ class SampleInput:
 class CheckResult:
     """Samples and links by case.
 
-    `comparisons` is None without a baseline; `others` are documents of other checks.
+    `comparisons`, `baseline` (its samples) and `baseline_file` are None without a baseline;
+    `others` are documents of other checks.
     """
 
     suite: Suite
@@ -64,6 +66,9 @@ class CheckResult:
     folder: Path
     began_unix_s: float
     real_s: float
+    provenance: Provenance
+    baseline: Samples | None = None
+    baseline_file: BaselineFile | None = None
 
     @property
     def status(self) -> ExitStatus:
@@ -113,6 +118,8 @@ class CheckResult:
             "compared": (
                 None if self.comparisons is None else [_comparison(one) for one in self.comparisons]
             ),
+            "provenance": self.provenance,
+            "baseline": self.baseline_file,
         }
         return cast("CheckFile", found)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from satlab.check import case_link, check_file, suite, verdict
+from satlab.check import case_link, check_file, provenance, suite, verdict
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
@@ -22,14 +22,16 @@ from satlab.check.endpoint import endpoint_options
 from satlab.check.endpoint.endpoint_options import External
 from satlab.check.endpoint.lockstep import LockstepPair
 from satlab.check.endpoint.pair import EndpointPair, Environment
+from satlab.check.provenance import Provenance
 from satlab.check.samples import Backend, Options, Sample
 from satlab.check.sampling_order import Sampling, longest_first
 from satlab.check.suite import Case, Suite
+from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.common.files import new_folder, write_atomically
 from satlab.common.sudo_caller import chown_to_caller
-from satlab.run import quiet_host
+from satlab.run import manifest, quiet_host
 from satlab.run.quiet_host import Patience
 
 MIN_RUNS = 5
@@ -49,7 +51,8 @@ class CheckRequest:
     `runs` None: the suite's number of samples or, if it has none, as many as the verdicts need.
     `seed` None: the suite's. `patience`, `stack` and `pair` are for the real clock; `pair` has
     external programs and replaces the built-in `stack`. `programs` are for the virtual clock.
-    `environment` has variables of all these programs, by side. `stop` ends the samples in progress.
+    `environment` has variables of all these programs, by side. `command` has the words of the
+    command line after `satlab`, for the record. `stop` ends the samples in progress.
     `compare_with` are check.json files of other stacks.
     """
 
@@ -72,6 +75,7 @@ class CheckRequest:
     environment: Environment = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
     patience: Patience = field(default_factory=Patience)
+    command: Sequence[str] = ()
 
     def backend(self) -> Backend:
         if self.clock == "virtual":
@@ -99,11 +103,7 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
             hint=hint,
         )
     request = replace(request, runs=request.runs or plan.runs)
-    baseline = (
-        None
-        if request.baseline is None
-        else check_file.samples(check_file.load(request.baseline, plan))
-    )
+    baseline = None if request.baseline is None else check_file.load(request.baseline, plan)
     others = [check_file.load(path, plan) for path in request.compare_with]
     check = _Check(plan, request, baseline, others, log)
     check.build_links(cases)
@@ -151,13 +151,24 @@ class _Check:
         self,
         plan: Suite,
         request: CheckRequest,
-        baseline: verdict.Samples | None,
+        baseline: CheckFile | None,
         others: Sequence[CheckFile],
         log: ProgressLog,
     ) -> None:
         self._log = log
         self._began, self._began_unix_s = time.monotonic(), time.time()
-        self._plan, self._request, self._baseline, self._others = plan, request, baseline, others
+        self._plan, self._request, self._others = plan, request, others
+        self._baseline = None if baseline is None else check_file.samples(baseline)
+        self._baseline_file = None
+        if baseline is not None and request.baseline is not None:
+            self._baseline_file = provenance.baseline_file(request.baseline, baseline)
+        programs = request.pair or request.programs
+        self._provenance: Provenance = {
+            "command": list(request.command),
+            "host": manifest.host(),
+            "versions": manifest.versions(paths.SATLINK),
+            "programs": provenance.program_files(programs.commands() if programs else {}),
+        }
         self._backend = request.backend()
         self._seed = plan.seed if request.seed is None else request.seed
         self._input = SampleInput(
@@ -295,6 +306,9 @@ class _Check:
             comparisons=comparisons,
             others=self._others,
             folder=self.folder,
+            provenance=self._provenance,
+            baseline=self._baseline,
+            baseline_file=self._baseline_file,
             began_unix_s=self._began_unix_s,
             real_s=self._earlier_s + time.monotonic() - self._began,
         )

@@ -3,6 +3,7 @@
 
 import base64
 import gzip
+import hashlib
 import json
 import math
 import threading
@@ -210,7 +211,10 @@ def test_the_page_holds_every_verdict_and_every_transfer(
 ) -> None:
     found = check(tiny, monkeypatch, tmp_path, cases=["quick", "slow"], runs=3)
     html = check_page.write(found).read_text()
-    assert html.count("data-figure=") == 1 + 6 and html.count("<details><summary>quick, seed") == 2
+    # The times of both cases, where the time went, and six transfers.
+    assert (
+        html.count("data-figure=") == 2 + 1 + 6 and html.count("<details><summary>quick, seed") == 2
+    )
     assert "\u2717" not in html and "verdict bad" in html and "verdict good" in html
     figures = json.loads(
         gzip.decompress(base64.b64decode(html.split('id="figures">')[1].split("</script>")[0]))
@@ -250,7 +254,16 @@ def test_a_build_is_compared_with_an_earlier_one(
         Tile("0", f"{caption}, 2 undecided or not measurable"),
     ]
     narrow = {"stream_receive_window": 65536}
-    slow = check(tiny, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file, client=narrow)
+    command = ["check", "--suite", "tiny", "--runs", "2"]
+    slow = check(
+        tiny,
+        monkeypatch,
+        tmp_path / "3",
+        cases=["quick"],
+        baseline=file,
+        client=narrow,
+        command=command,
+    )
     assert slow.comparisons and slow.comparisons[1].is_slower and slow.status == ExitStatus.FAILED
     assert "SLOWER" in check_tables.markdown(slow)
     # The narrow window is named as what grew: in text, page, JUnit and JSON; and nothing where
@@ -261,7 +274,13 @@ def test_a_build_is_compared_with_an_earlier_one(
         "| flow control |"
         in check_tables.markdown(slow).partition("what grew since the baseline")[2]
     )
-    assert "What grew since the baseline" in check_page.write(slow).read_text()
+    html = check_page.write(slow).read_text()
+    assert "What grew since the baseline" in html
+    identity = slow.contents()["baseline"]
+    assert identity is not None
+    assert identity["sha256"] == hashlib.sha256(Path(identity["path"]).read_bytes()).hexdigest()
+    assert identity["sha256"][:12] in html and "satlab check --suite tiny --runs 2" in html
+    assert "satlab check --suite tiny --cases quick --seed 1 --runs 1" in html
     assert "; flow control +" in junit.junit(slow)
     assert sum((slow.comparisons[1].grown_s or {}).values()) == pytest.approx(
         mean_s(slow) - mean_s(first)

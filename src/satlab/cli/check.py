@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -321,6 +322,7 @@ def check_suite(
         stack=stack or "quinn",
         environment=variables,
         patience=Patience(wait_quiet, retries),
+        command=sys.argv[1:],
     )
     outputs = Outputs(junit, markdown, result, json_lines)
     options = SearchOptions(

@@ -84,6 +84,9 @@ class CommandLinePair(EndpointPair):
     def name(self) -> str:
         return self.stack
 
+    def commands(self) -> Mapping[str, Sequence[str]]:
+        return {CLIENT: self.client_words, SERVER: self.server_words}
+
     def unsupported_reason(self, case: Case) -> str:
         if case.direction == "upload":
             return "uploads of external programs are not supported: nothing times their arrival"

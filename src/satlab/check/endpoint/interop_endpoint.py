@@ -84,6 +84,9 @@ class InteropPair(EndpointPair):
         client, server = (self.images[role].name for role in (CLIENT, SERVER))
         return client if client == server else f"{client} to {server}"
 
+    def commands(self) -> Mapping[str, Sequence[str]]:
+        return {role: [str(_script_of(image))] for role, image in self.images.items()}
+
     def topology(self) -> Topology:
         """Return the lab with the addresses and interface names of the contract."""
         lab = topology.load(paths.LAB_FILE)
@@ -272,6 +275,12 @@ class InteropPair(EndpointPair):
         if request.case.retry is not None and bool(retries) is not request.case.retry:
             return "no Retry was sent" if request.case.retry else "a Retry was sent"
         return ""
+
+
+def _script_of(image: Image) -> Path:
+    """Return where an image's script is on this host."""
+    own = (mount.source for mount in image.mounts if mount.source.name == interop_image.SCRIPT)
+    return next(own, image.base / interop_image.SCRIPT)
 
 
 def file_sizes(request: TransferRequest) -> tuple[int, ...]:

@@ -48,6 +48,10 @@ class LockstepPair:
         client, server = (_name(self.words[side]) for side in (CLIENT, SERVER))
         return client if client == server else f"{client} to {server}"
 
+    def commands(self) -> Mapping[str, Sequence[str]]:
+        """Return the words of both commands, by side."""
+        return self.words
+
     def unsupported_reason(self, case: Case, request: Mapping[str, Any]) -> str:
         """Return why programs cannot run a case; empty if they can."""
         if case.source_mbps is not None:

@@ -4,7 +4,7 @@ results.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -141,6 +141,10 @@ class EndpointPair(Protocol):
         """Return the sample of a connection, from the client's exit and files and the packets
         (None: not captured).
         """
+
+    def commands(self) -> Mapping[str, Sequence[str]]:
+        """Return the words of the commands under test, by side; none for built-in stacks."""
+        return {}
 
     def qlog_folders(self, request: TransferRequest) -> Mapping[str, Path]:
         """Return the folders where endpoints leave qlog files, by side; no entry for a side without

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A check as one HTML file: its tables, the time by cause, and a plot of each traced transfer."""
 
-from collections.abc import Callable, Sequence
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 
-from satlab.check import verdict
+from satlab.check import provenance, verdict
 from satlab.check.check_result import CheckResult
+from satlab.check.provenance import ProgramFile
 from satlab.check.report import check_tables
 from satlab.check.samples import Sample
 from satlab.check.trace import careful_resume, causes, trace_reader
@@ -65,6 +69,8 @@ def write(check: CheckResult) -> Path:
 def page(check: CheckResult) -> Page:
     """Return the page of a check."""
     sections = [Section.of(table) for table in check_tables.tables(check)]
+    if strips := _sample_times(check):
+        sections.append(Section("Samples", strips))
     spent = _time_by_cause(check)
     if spent is not None:
         words = "Each moment of a transfer is assigned to the one cause that limited it."
@@ -72,8 +78,114 @@ def page(check: CheckResult) -> Page:
             Section("Causes", [Text(words), Facts(tuple(causes.MEANING.items())), spent]),
             Section("Transfers", _transfers(check)),
         ]
-    title = f"{check.suite.name}: {check.input.stack}, {check.input.clock} clock"
+    sections.append(Section("What was run", _origin(check)))
+    build = provenance.digest(check.provenance["programs"])
+    stack = check.input.stack + (f" (build {build})" if build else "")
+    title = f"{check.suite.name}: {stack}, {check.input.clock} clock"
     return Page("satlab check", title, [Tiles(tiles(check))], sections)
+
+
+def _origin(check: CheckResult) -> list[Facts | Text]:
+    """Say what a reviewer needs to repeat the check: programs, options, seeds, host, baseline."""
+    origin, samples = check.provenance, [one for each in check.samples.values() for one in each]
+    seeds = sorted({one.seed for one in samples})
+    host = ", ".join(f"{name} {value}" for name, value in origin["host"].items() if value)
+    facts = [
+        ("begin", _date(check.began_unix_s)),
+        ("stack", check.input.stack),
+        *_files(origin["programs"]),
+        *(
+            (f"options of the {side}", " ".join(f"{name}={value}" for name, value in each.items()))
+            for side, each in (("client", check.input.client), ("server", check.input.server))
+            if each
+        ),
+        *(
+            (
+                f"variables of the {side}",
+                " ".join(f"{name}={value}" for name, value in each.items()),
+            )
+            for side, each in check.input.environment.items()
+            if each
+        ),
+        ("suite", f"{check.suite.name}: {check.suite.source}"),
+        ("seeds", f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])),
+        ("host", host),
+        ("versions", ", ".join(f"{name} {value}" for name, value in origin["versions"].items())),
+    ]
+    if (baseline := check.baseline_file) is not None:
+        began_s = baseline.get("began_unix_s")
+        began = "" if began_s is None else f", begun {_date(began_s)}"
+        text = f"{baseline['path']} (SHA-256 {baseline['sha256'][:12]}): {baseline['stack']}, "
+        facts += [
+            ("baseline", f"{text}satlab {baseline['version']}{began}"),
+            *((f"baseline, {name}", text) for name, text in _files(baseline["programs"])),
+        ]
+    found: list[Facts | Text] = [Facts(tuple(facts))]
+    one = samples[0]
+    if origin["command"]:
+        found.append(Text("The command of this check:", "note"))
+        found.append(Text(shlex.join(["satlab", *origin["command"]]), "code"))
+    if words := provenance.sample_command(origin["command"], one.case, one.seed):
+        found.append(Text("A single sample again, by its case and seed:", "note"))
+        found.append(Text(shlex.join(["satlab", *words]), "code"))
+    return found
+
+
+def _date(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _files(files: Sequence[ProgramFile]) -> list[tuple[str, str]]:
+    return [
+        (one["side"], f"{one['path']}, SHA-256 {(one['sha256'] or 'unknown')[:12]}")
+        for one in files
+    ]
+
+
+def _sample_times(check: CheckResult) -> list[Text | Plot]:
+    """Plot the distribution of the times to the last mark of each case, beside the baseline's."""
+    if not check.suite.marks_mb:
+        return []
+    plots: list[Text | Plot] = []
+    for case, samples in check.samples.items():
+        sides = {"this check": samples}
+        if check.baseline is not None and case in check.baseline:
+            sides["baseline"] = list(check.baseline[case])
+        counted = {name: verdict.counted_of(each) for name, each in sides.items()}
+        times = {name: verdict.sorted_times(each, -1) for name, each in counted.items()}
+        if any(map(math.isfinite, times["this check"])):
+            plots.append(_distribution(check, case, times))
+    if plots:
+        words = (
+            "Each step is a sample. A curve that does not reach 1 has samples that never reached"
+            " the mark."
+        )
+        plots.insert(0, Text(words, "note"))
+    return plots
+
+
+def _distribution(check: CheckResult, case: str, times: Mapping[str, list[float]]) -> Plot:
+    curves, rows = [], []
+    for style, (name, values) in enumerate(times.items()):
+        reached = [value for value in values if math.isfinite(value)]
+        shares = [number / len(values) for number in range(1, len(reached) + 1)]
+        if reached:
+            curves.append(
+                Series(name, [reached[0], *reached], [0.0, *shares], shape="steps", style=style)
+            )
+        rows += [(name, check_tables.seconds(value)) for value in values]
+    mark = check.suite.marks_mb[-1]
+    return Plot(
+        key=f"samples-{case}",
+        title=f"{case}: time to {mark:g} MB",
+        caption="Share of the samples in calibration that reached the mark within the time.",
+        x=Axis("Time since the client's first packet (s)"),
+        y=(Axis("Share of samples", range=(0, 1.05)),),
+        series=curves,
+        height=260,
+        table=Table(("of", "s"), rows, numbers=("s",)),
+        room=40,
+    )
 
 
 def tiles(check: CheckResult) -> list[Tile]:

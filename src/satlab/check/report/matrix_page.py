@@ -105,13 +105,39 @@ def read(files: Iterable[Path]) -> StackMatrix:
     if len(suites) != 1:
         raise ConfigError(f"checks of one suite are needed, not of {', '.join(suites) or 'none'}")
     documents.sort(key=lambda one: one.get("began_unix_s", 0.0))
-    stacks = dict.fromkeys(f"{one['stack']} ({one['clock']} clock)" for one in documents)
-    return StackMatrix(
-        {
-            name: [one for one in documents if f"{one['stack']} ({one['clock']} clock)" == name]
-            for name in stacks
-        }
-    )
+    stacks: dict[str, list[CheckFile]] = {}
+    for one in documents:
+        stacks.setdefault(_stack_name(one, documents), []).append(one)
+    return StackMatrix(stacks)
+
+
+def _stack_name(one: CheckFile, documents: Sequence[CheckFile]) -> str:
+    """Name the stack of a check. Checks with the same stack but other programs, options or
+    variables are named by these, too: their history is not that of one stack.
+    """
+    alike = [
+        other
+        for other in documents
+        if (other["stack"], other["clock"]) == (one["stack"], one["clock"])
+    ]
+    own = _arguments(one)
+    common = set(own).intersection(*map(_arguments, alike))
+    differing = [word for word in own if word not in common]
+    return ", ".join([f"{one['stack']} ({one['clock']} clock)", *differing])
+
+
+def _arguments(one: CheckFile) -> list[str]:
+    """Return what distinguishes stacks of the same name: paths of programs, options, variables."""
+    programs = one.get("provenance", {}).get("programs", [])
+    return [
+        *dict.fromkeys(program["path"] for program in programs),
+        *(
+            f"{side} {name}={value}"
+            for settings in (one["options"], one.get("environment", {}))
+            for side, values in settings.items()
+            for name, value in values.items()
+        ),
+    ]
 
 
 def write(matrix: StackMatrix, path: Path) -> None:

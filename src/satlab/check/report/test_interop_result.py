@@ -65,6 +65,7 @@ def checked(tmp_path: Path, client: str, server: str, marks: tuple[float, ...] =
         folder,
         1000.0,
         60.0,
+        {"command": [], "host": {}, "versions": {}, "programs": []},
     )
 
 

@@ -142,3 +142,27 @@ def test_other_files_are_refused(changes: dict[str, Any], tmp_path: Path) -> Non
         matrix_page.read([good, bad])
     with pytest.raises(ConfigError):
         matrix_page.read([])
+
+
+def test_stacks_of_one_name_but_other_options_or_programs_have_their_own_history(
+    tmp_path: Path,
+) -> None:
+    def program(path: str) -> dict[str, Any]:
+        file = {"side": "server", "path": path, "sha256": None}
+        return {"command": [], "host": {}, "versions": {}, "programs": [file]}
+
+    changes: list[dict[str, Any]] = [
+        {"options": {"client": {"cc": "cubic"}}},
+        {"options": {"client": {"cc": "bbr"}}},
+        {"provenance": program("/a/server")},
+        {"provenance": program("/b/server")},
+        {"provenance": program("/b/server")},
+    ]
+    files = [stored(tmp_path, "own", number, 4.0, **one) for number, one in enumerate(changes)]
+    found = matrix_page.read(files)
+    assert {name: len(checks) for name, checks in found.checks.items()} == {
+        "own (virtual clock), client cc=cubic": 1,
+        "own (virtual clock), client cc=bbr": 1,
+        "own (virtual clock), /a/server": 1,
+        "own (virtual clock), /b/server": 2,
+    }
