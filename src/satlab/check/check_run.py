@@ -283,8 +283,9 @@ class _Check:
         comparisons = None
         if self._baseline is not None:
             tolerance = self._request.tolerance
+            limits_s = {case.id: case.timeout_s for case in cases}
             comparisons = verdict.against_baseline(
-                self._plan.marks_mb, samples, self._baseline, tolerance
+                self._plan.marks_mb, samples, self._baseline, tolerance, limits_s
             )
         result = CheckResult(
             suite=self._plan,

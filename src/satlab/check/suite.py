@@ -30,7 +30,7 @@ class SuiteLink(_Model):
     direction, in BDP of that direction.
     """
 
-    rtt_ms: float = Field(gt=500, le=2000)
+    rtt_ms: float = Field(ge=1, le=2000)
     queue_bdp: float = Field(gt=0, le=100)
 
 
@@ -43,7 +43,7 @@ class Change(_Model):
 
     at_s: float = Field(ge=0, le=3600)
     forward_mbps: float | None = Field(default=None, gt=0.1, le=1000)
-    rtt_ms: float | None = Field(default=None, gt=150, le=10_000)
+    rtt_ms: float | None = Field(default=None, ge=1, le=10_000)
     outage_s: float | None = Field(default=None, gt=0, le=300)
 
     @model_validator(mode="after")
@@ -79,7 +79,7 @@ class Case(_Model):
     id: Name
     forward_mbps: float = Field(gt=0.1, le=1000)
     return_mbps: float = Field(ge=0.05, le=100)
-    rtt_ms: float | None = Field(default=None, gt=500, le=2000)
+    rtt_ms: float | None = Field(default=None, ge=1, le=2000)
     queue_bdp: float | None = Field(default=None, gt=0, le=100)
     queue_packets: int | None = Field(default=None, ge=1, le=100_000)
     direction: Literal["download", "upload"] = "download"
