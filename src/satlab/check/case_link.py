@@ -110,17 +110,20 @@ def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest
 
 def _steps(link: CaseLink, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
     """Return the changes in their order, as steps of a timeline."""
-    terrestrial_ms = usual_ms = link.plan.terrestrial_one_way_delay_ms
     steps: list[TimelineStep] = []
+    has_shortened = False
     for change in sorted(case.changes, key=lambda one: one.at_s):
         sets = list(_sets(link, case, change))
-        if change.rtt_ms is not None and terrestrial_ms != (
-            terrestrial_ms := min(usual_ms, change.rtt_ms / 2)
-        ):
-            sets += [
-                LinkSet(direction="terrestrial_down", delay_ms=terrestrial_ms),
-                LinkSet(direction="terrestrial_up", delay_ms=terrestrial_ms),
-            ]
+        if change.rtt_ms is not None:
+            usual_ms = link.plan.terrestrial_one_way_delay_ms
+            is_short = change.rtt_ms / 2 < usual_ms
+            if is_short or has_shortened:
+                delay_ms = min(usual_ms, change.rtt_ms / 2)
+                sets += [
+                    LinkSet(direction="terrestrial_down", delay_ms=delay_ms),
+                    LinkSet(direction="terrestrial_up", delay_ms=delay_ms),
+                ]
+            has_shortened = is_short
         steps += [TimelineStep(at_s=start_s + change.at_s, set=one) for one in sets]
     return tuple(steps)
 

@@ -25,7 +25,7 @@ from satlab.check.check_run import CheckRequest
 from satlab.check.conftest import small
 from satlab.check.endpoint import endpoint_options, lockstep
 from satlab.check.report import check_page, check_tables, interop_result, junit
-from satlab.check.samples import Sample, UnusedSource, within_limit
+from satlab.check.samples import Sample, UnusedSource, stalled, within_limit
 from satlab.check.suite import Case, Suite
 from satlab.cli import app
 from satlab.common import paths
@@ -81,6 +81,37 @@ def test_a_sample_is_the_last_transfer() -> None:
     assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
     assert virtual_clock.sample(second, OUTCOME, plan).times_s == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "stalled_after_s"),
+    [
+        ([], 0.0),
+        ([(1.0, 10), (60.5, 20), (300.0, 20)], 60.0),
+        ([(1.0, 10), (299.0, 20)], None),
+        # What the first of two transfers received is not the second one's.
+        ([(0.1, 9), (0.4, 99), (2.5, 10), (60.5, 10)], 2.0),
+    ],
+)
+def test_a_transfer_at_its_time_limit_is_slow_or_stalled(
+    arrivals: list[tuple[float, int]], stalled_after_s: float | None
+) -> None:
+    rate = SimpleNamespace(udp_goodput_bps=1e7)
+    plan: Any = SimpleNamespace(forward=rate, return_=rate)
+    limit = "not complete within 300 s"
+    [transfer] = OUTCOME["transfers"]
+    outcome = {
+        "request": OUTCOME["request"],
+        "samples": [],
+        "transfers": [{**transfer, "status": "censored", "reason": limit}],
+    }
+    states = [{"t_s": t_s, "received_bytes": count} for t_s, count in arrivals]
+    last_s = virtual_clock._last_arrival_s(states, 0.5)
+    found = stalled(virtual_clock.sample(small().cases[0], outcome, plan), last_s, 300.0)
+    assert found.stalled_after_s == stalled_after_s and found.status == "censored"
+    assert found.reason.startswith(limit)
+    ended = virtual_clock.sample(small().cases[0], OUTCOME, plan)
+    assert stalled(ended, last_s, 300.0) == ended
 
 
 def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:

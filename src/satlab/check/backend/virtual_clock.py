@@ -203,7 +203,8 @@ def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
         spent_s=trace_reader.of_outcome(outcome, plan).spent_s() if states else None,
         simulated_s=last["started_s"] + last["duration_s"],
     )
-    return stalled(found, _last_arrival_s(states, last["started_s"]), case.timeout_s)
+    last_s = _last_arrival_s(states, last["started_s"])
+    return stalled(found, last_s, case.timeout_s) if states else found
 
 
 def _last_arrival_s(states: Sequence[Mapping[str, Any]], started_s: float) -> float:
