@@ -215,9 +215,17 @@ def load(path: Path, suite: Suite) -> CheckFile:
         ConfigError: the file is not a check.json, or is of another suite.
     """
     content = read(path)
-    if (content["suite"], tuple(content["marks_mb"])) != (suite.name, suite.marks_mb):
+    if content["suite"] != suite.name:
         raise ConfigError(
             f"{path} is of suite {content['suite']}", hint=f"use a {NAME} of suite {suite.name}"
+        )
+    if tuple(content["marks_mb"]) != suite.marks_mb:
+        marks, now = (
+            ", ".join(f"{one:g}" for one in each) for each in (content["marks_mb"], suite.marks_mb)
+        )
+        raise ConfigError(
+            f"{path} has marks at {marks} MB, the suite {suite.name} at {now} MB",
+            hint="the suite has changed: make a new baseline with it",
         )
     return content
 

@@ -117,16 +117,24 @@ class CheckResult:
 
     def _case(self, name: str) -> Case:
         link = self.links[name]
-        return {
+        found = {
             "id": name,
-            "forward_mbps": link.forward_mbps,
-            "return_mbps": link.return_mbps,
-            "rtt_ms": link.plan.rtt_ms.mean,
-            "queue_bytes": (link.plan.forward.queue_bytes, link.plan.return_.queue_bytes),
+            **link_of(link),
             "spent_s": self.spent_s(name),
             "verdicts": [_verdict(one) for one in self.verdicts if one.case == name],
             "samples": self.samples[name],
         }
+        return cast("Case", found)
+
+
+def link_of(link: CaseLink) -> dict[str, Any]:
+    """Return a link as in the case of a check.json."""
+    return {
+        "forward_mbps": link.forward_mbps,
+        "return_mbps": link.return_mbps,
+        "rtt_ms": link.plan.rtt_ms.mean,
+        "queue_bytes": (link.plan.forward.queue_bytes, link.plan.return_.queue_bytes),
+    }
 
 
 def _verdict(one: TargetVerdict) -> Verdict:

@@ -58,7 +58,8 @@ def show(check: CheckResult) -> None:
             continue
         out.print(text_tables.terminal(each, unwrapped=(*SHORT_TEXT_COLUMNS, "95 % interval")))
         if each.caption:
-            out.print(escape.terminal(f"{each.caption}\n"))
+            out.print(escape.terminal(each.caption))
+            out.print()
     console.say(summary(check))
     console.say(f"{check.folder}/check.html, {pace(check)}")
 

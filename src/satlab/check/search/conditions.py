@@ -162,6 +162,7 @@ class Space:
         case = self.case.model_dump(exclude_defaults=True) | self._fields(values, changes)
         case |= {"id": self.case.id, "timeout_s": timeout_s, "targets_s": [target_s]}
         case.pop("reference_s", None)
+        case.pop("runs", None)
         document: dict[str, Any] = {
             "schema": "satlab/suite/1",
             "name": name,
