@@ -52,6 +52,24 @@ class LockstepPair:
         client, server = (_name(self.words[side]) for side in (CLIENT, SERVER))
         return client if client == server else f"{client} to {server}"
 
+    def options(self) -> list[str]:
+        """Return the options of `satlab check` that name these programs, without their variables."""
+        known = [
+            each
+            for words in self.words.values()
+            for each in (command_pair.programs_folder(Path(words[0])), *map(Path, words[1:]))
+        ]
+        return [
+            *("--virtual-client", shlex.join(self.words[CLIENT])),
+            *("--virtual-server", shlex.join(self.words[SERVER])),
+            *(
+                word
+                for path in self.allow_read
+                if path not in known
+                for word in ("--allow-read", str(path))
+            ),
+        ]
+
     def unsupported_reason(self, case: Case, request: Mapping[str, Any]) -> str:
         """Return why programs cannot run a case; empty if they can."""
         if case.source_mbps is not None:
