@@ -243,8 +243,10 @@ class BaselineComparison:
 
     @property
     def grew(self) -> str | None:
-        """The cause that grew most, of a slower case; None if it is unknown."""
-        return causes.largest(self.grown_s) if self.is_slower and self.grown_s else None
+        """The cause that grew most, of a slower case; None if none did, or it is unknown."""
+        if not self.is_slower or not self.grown_s or max(self.grown_s.values()) <= 0:
+            return None
+        return causes.largest(self.grown_s)
 
     @property
     def ratio(self) -> float | None:

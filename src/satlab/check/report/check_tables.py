@@ -307,7 +307,7 @@ def _failures(check: CheckResult) -> Table:
 def _growth(check: CheckResult) -> Table:
     """Growth of the traced cases, seconds per cause; causes without a change have no column."""
     grown = {one.case: one.grown_s for one in check.comparisons or () if one.grown_s is not None}
-    slower = {one.case for one in check.comparisons or () if one.is_slower}
+    grew = {one.case: one.grew for one in check.comparisons or () if one.is_slower}
     columns = [
         cause
         for cause in causes.CAUSES
@@ -318,7 +318,7 @@ def _growth(check: CheckResult) -> Table:
             case,
             *(f"{each[cause]:+.2f}" for cause in columns),
             f"{sum(each.values()):+.2f}",
-            causes.largest(each) if case in slower else "",
+            grew.get(case) or "",
         )
         for case, each in grown.items()
     ]

@@ -17,8 +17,10 @@ def junit(check: CheckResult) -> str:
     suite = ElementTree.Element(
         "testsuite", name=escape.xml(f"satlab.{check.suite.name}"), time=f"{check.real_s:.3f}"
     )
+    compared = {(one.case, one.mark_mb) for one in check.comparisons or ()}
     for verdict in check.verdicts:
-        _add_verdict(suite, verdict, floor(verdict, check))
+        is_compared = (verdict.case, verdict.mark_mb) in compared
+        _add_verdict(suite, verdict, floor(verdict, check), is_compared=is_compared)
     for comparison in check.comparisons or ():
         _add_comparison(suite, comparison)
     cases = suite.findall("testcase")
@@ -32,7 +34,10 @@ def junit(check: CheckResult) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -> None:
+def _add_verdict(
+    suite: ElementTree.Element, one: TargetVerdict, floor_s: str, *, is_compared: bool
+) -> None:
+    """Add the verdict on a target. Beside a comparison, which counts in its place, it is skipped."""
     case = _add_case(
         suite, one.case, "test case" if one.mark_mb is None else f"{one.mark_mb:g} MB", one.median_s
     )
@@ -43,7 +48,10 @@ def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -
         limit = "upper limit" if one.has_interval else "slowest"
         limit += f" {seconds(one.interval_s.high)} s"
         message = f"median {seconds(one.median_s)} s, {limit}{target}{died}"
-        ElementTree.SubElement(case, "failure", message=escape.xml(message))
+        if is_compared:
+            message = f"missed, but compared with the baseline: {message}"
+        kind = "skipped" if is_compared else "failure"
+        ElementTree.SubElement(case, kind, message=escape.xml(message))
     elif one.result != "pass":
         reason = {
             "not measurable": "; ".join(
