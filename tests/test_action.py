@@ -91,9 +91,11 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], str]:
+def act(
+    place: Path, status: int = 0, *, satlab: str = "", **inputs: str
+) -> tuple[int, list[str], str]:
     """Run the action's step; return its exit status, the calls of other programs, and what it
-    printed.
+    printed. `satlab`: a script in its place.
     """
     script = try_ci_templates.action_script(
         {name.replace("_", "-"): text for name, text in inputs.items()}, str(paths.ROOT)
@@ -105,7 +107,7 @@ def act(place: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], st
     }
     environment |= {"GITHUB_OUTPUT": "outputs", "STATUS": "0"}
     (place / "tools" / "satlab").write_text(
-        f'#!/bin/sh\necho "satlab $*" >>{place}/calls\nexit {status}\n'
+        satlab or f'#!/bin/sh\necho "satlab $*" >>{place}/calls\nexit {status}\n'
     )
     argv = ["bash", "-eo", "pipefail", "-c", script]
     done = subprocess.run(
@@ -132,7 +134,8 @@ def test_p371_a_package_is_installed_and_nothing_is_built(place: Path) -> None:
     assert called[0] == "apt-get -q update" and called[1].startswith(
         "apt-get -q -y --no-install-recommends install /tmp/"
     )
-    assert called[2].startswith("satlab check --suite ci --runs 10 --json --out satellite/runs")
+    assert called[2].startswith("satlab check --suite ci --json --out satellite/runs")
+    assert "--runs" not in called[2]  # those of the suite, by the spread of its cases
     assert called[2].endswith("--virtual-client ./a b --virtual-server ./c")
     outputs = dict(line.split("=") for line in (place / "outputs").read_text().splitlines())
     assert outputs["status"] == "0" and outputs["json"] == "satellite/check.json"
@@ -175,5 +178,34 @@ def test_t63_what_satlab_and_inputs_say_does_not_steer_the_workflow(place: Path)
     (place / "satlab.deb").write_bytes(b"package")
     lines = act(place, package="satlab.deb", baseline="x\n::warning::y")[2].splitlines()
     [stop] = [line for line in lines if line.startswith("::stop-commands::")]
-    assert lines[-1] == f"::{stop.removeprefix('::stop-commands::')}::" and len(stop) > 40
+    assert lines[-2] == f"::{stop.removeprefix('::stop-commands::')}::" and len(stop) > 40
+    assert lines[-1] == "::notice::satlab check ended with status 0"
     assert not [line for line in lines if line.startswith("::warning")]
+
+
+@pytest.mark.parametrize(("status", "kind"), [(0, "notice"), (1, "error")])
+@pytest.mark.promise("P83")
+def test_p371_the_summary_of_a_pull_request_is_one_line(
+    status: int, kind: str, place: Path
+) -> None:
+    """It is the heading of the Markdown; what programs say there steers nothing."""
+    (place / "satlab.deb").write_bytes(b"package")
+    summary = "ci, x: medium 10 MB SLOWER, \u00d7 1.53, 8 s to 12 s, flow control +5.33 s 100 %"
+    script = f"""#!/bin/sh
+while [ "$1" != --markdown ]; do shift; done
+printf '### {summary.replace("%", "%%")}\\r\\n\\n::warning::y\\n' >"$2"
+exit {status}
+"""
+    found, _, said = act(place, status, package="satlab.deb", satlab=script, runs="3")
+    assert found == status
+    assert said.splitlines()[-1] == f"::{kind}::{summary.replace('%', '%25')}"
+    outputs = (place / "outputs").read_text().splitlines()
+    assert outputs[0] == f"summary={summary}" and len(outputs) == 5
+
+
+def test_p371_the_summary_of_an_earlier_check_is_not_shown_again(place: Path) -> None:
+    (place / "satlab.deb").write_bytes(b"package")
+    (place / "satellite").mkdir()
+    (place / "satellite" / "check.md").write_text("### all is well\n")
+    _, _, said = act(place, 3, package="satlab.deb")
+    assert said.splitlines()[-1] == "::error::satlab check ended with status 3"

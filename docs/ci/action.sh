@@ -42,7 +42,9 @@ if [ -n "$PACKAGE" ]; then
 fi
 
 mkdir -p -- "$OUT"
-words=(check --suite "$SUITE" --runs "$RUNS" --json --out "$OUT/runs" --junit "$OUT/check.xml" --markdown "$OUT/check.md")
+rm -f -- "$OUT/check.md" # of an earlier check: its heading would be the summary of one that does not end
+words=(check --suite "$SUITE" --json --out "$OUT/runs" --junit "$OUT/check.xml" --markdown "$OUT/check.md")
+[ -z "$RUNS" ] || words+=(--runs "$RUNS")
 [ -z "$CASES" ] || words+=(--cases "$CASES")
 [ -z "$VIRTUAL_CLIENT" ] || words+=(--virtual-client "$VIRTUAL_CLIENT")
 [ -z "$VIRTUAL_SERVER" ] || words+=(--virtual-server "$VIRTUAL_SERVER")
@@ -60,6 +62,13 @@ status=0
 printf '::stop-commands::%s\n' "$token"
 "$satlab" "${words[@]}" >"$OUT/check.json" || status=$?
 printf '::%s::\n' "$token"
-[ ! -f "$OUT/check.md" ] || cat "$OUT/check.md" >>"$GITHUB_STEP_SUMMARY"
-printf '%s\n' "status=$status" "json=$OUT/check.json" "junit=$OUT/check.xml" "markdown=$OUT/check.md" >>"$GITHUB_OUTPUT"
+summary="satlab check ended with status $status"
+if [ -f "$OUT/check.md" ]; then
+  cat "$OUT/check.md" >>"$GITHUB_STEP_SUMMARY"
+  summary=$(sed -n '1s/^### //p' "$OUT/check.md" | tr -d '[:cntrl:]') # its heading says what became slower, and why
+fi
+kind=error
+[ "$status" -ne 0 ] || kind=notice
+printf '::%s::%s\n' "$kind" "$(one_line "$summary")"
+printf '%s\n' "summary=$summary" "status=$status" "json=$OUT/check.json" "junit=$OUT/check.xml" "markdown=$OUT/check.md" >>"$GITHUB_OUTPUT"
 exit "$status"

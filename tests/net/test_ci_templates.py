@@ -25,6 +25,7 @@ schema: satlab/suite/1
 name: ci
 source: the test
 link: {rtt_ms: 650, queue_bdp: 1.0}
+runs: 10
 marks_mb: [0.1]
 cases:
   - {id: medium, forward_mbps: 50, return_mbps: 10, targets_s: [null], timeout_s: 120}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The link of a case: the `geo` profile with other rates.
+"""The link of a case: the `geo` profile with other rates and, for a shorter round trip than that of
+GEO, with shorter hops.
 
 The terrestrial segment adds the rest of the RTT.
 """
@@ -28,8 +29,9 @@ from satlab.link.config import (
 )
 from satlab.link.plan import LinkPlan, plan_link
 
-GEO_RTT_MS = 500.0
-"""Four hops of 125 ms in the `geo` profile."""
+GEO_HOP_MS = 125
+"""Delay of a hop in the `geo` profile, ms. A round trip has HOPS of them."""
+HOPS = 4
 GEO_FORWARD_KHZ = 50_000
 GEO_RETURN_KBPS = 10_000
 GEO_RETURN_KHZ = 20_000
@@ -72,10 +74,12 @@ def build(suite: Suite, case: Case, folder: Path) -> CaseLink:
     The rate of a carrier is proportional to its bandwidth: the unchanged profile is planned first,
     then bandwidth and CRA are scaled to the rates of the case.
     """
-    unscaled = _link(suite, case, _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS))
+    hop_ms = _hop_ms(suite, case)
+    first = _profile(folder / "first", GEO_FORWARD_KHZ, GEO_RETURN_KBPS, hop_ms)
+    unscaled = _link(suite, case, first)
     forward_khz = GEO_FORWARD_KHZ * case.forward_mbps / unscaled.forward_mbps
     return_kbps = GEO_RETURN_KBPS * case.return_mbps / unscaled.return_mbps
-    return _link(suite, case, _profile(folder / case.id, forward_khz, return_kbps))
+    return _link(suite, case, _profile(folder / case.id, forward_khz, return_kbps, hop_ms))
 
 
 def for_virtual_clock(
@@ -105,20 +109,35 @@ def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest
 
 
 def _steps(link: CaseLink, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
-    return tuple(
-        TimelineStep(at_s=start_s + change.at_s, set=one)
-        for change in case.changes
-        for one in _sets(link, case, change)
-    )
+    """Return the changes in their order, as steps of a timeline."""
+    steps: list[TimelineStep] = []
+    has_shortened = False
+    for change in sorted(case.changes, key=lambda one: one.at_s):
+        sets = list(_sets(link, case, change))
+        if change.rtt_ms is not None:
+            usual_ms = link.plan.terrestrial_one_way_delay_ms
+            is_short = change.rtt_ms / 2 < usual_ms
+            if is_short or has_shortened:
+                delay_ms = min(usual_ms, change.rtt_ms / 2)
+                sets += [
+                    LinkSet(direction="terrestrial_down", delay_ms=delay_ms),
+                    LinkSet(direction="terrestrial_up", delay_ms=delay_ms),
+                ]
+            has_shortened = is_short
+        steps += [TimelineStep(at_s=start_s + change.at_s, set=one) for one in sets]
+    return tuple(steps)
 
 
 def _sets(link: CaseLink, case: Case, change: Change) -> Iterator[LinkSet]:
+    """Return the changes of the satellite segment. The terrestrial one keeps its delay, unless the
+    new round trip is shorter than that.
+    """
     if change.forward_mbps is not None:
         baud = link.plan.forward.symbol_rate_baud / case.forward_mbps
         yield LinkSet(direction="forward", symbol_rate_baud=round(baud * change.forward_mbps))
     if change.rtt_ms is not None:
         one_way_ms = change.rtt_ms / 2 - link.plan.terrestrial_one_way_delay_ms
-        yield LinkSet(direction="both", delay_ms=one_way_ms)
+        yield LinkSet(direction="both", delay_ms=max(0.0, one_way_ms))
     if change.outage_s is not None:
         yield LinkSet(direction="both", outage=change.outage_s)
 
@@ -137,9 +156,20 @@ def build_request(suite: Suite, case: Case, profile: Path = paths.PROFILES / "ge
         profile,
         forward=direction,
         return_=direction,
-        terrestrial_one_way_delay_ms=((case.rtt_ms or suite.link.rtt_ms) - GEO_RTT_MS) / 2,
+        terrestrial_one_way_delay_ms=(_rtt_ms(suite, case) - HOPS * _hop_ms(suite, case)) / 2,
         run_id=f"{suite.name}-{case.id}",
     )
+
+
+def _rtt_ms(suite: Suite, case: Case) -> float:
+    return case.rtt_ms or suite.link.rtt_ms
+
+
+def _hop_ms(suite: Suite, case: Case) -> int:
+    """Return the delay of each hop, ms: that of GEO or, for a shorter round trip, a quarter of it,
+    in whole milliseconds as profiles have them.
+    """
+    return min(GEO_HOP_MS, int(_rtt_ms(suite, case) / HOPS))
 
 
 def _link(suite: Suite, case: Case, profile: Path) -> CaseLink:
@@ -149,7 +179,7 @@ def _link(suite: Suite, case: Case, profile: Path) -> CaseLink:
     return CaseLink(request, config, plan_link(config))
 
 
-def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:
+def _profile(folder: Path, forward_khz: float, return_kbps: float, hop_ms: int) -> Path:
     if folder.exists():
         shutil.rmtree(folder)
     shutil.copytree(paths.PROFILES / "geo", folder)
@@ -159,7 +189,10 @@ def _profile(folder: Path, forward_khz: float, return_kbps: float) -> Path:
         (f"<bandwidth>{GEO_FORWARD_KHZ}<", f"<bandwidth>{forward_khz:.0f}<"),
         (f"<bandwidth>{GEO_RETURN_KHZ}<", f"<bandwidth>{return_khz:.0f}<"),
     )
-    edit(folder / "profile_st.xml", (f"<cra>{GEO_RETURN_KBPS}<", f"<cra>{return_kbps:.0f}<"))
+    delay = (f"<delay_value>{GEO_HOP_MS}<", f"<delay_value>{hop_ms}<")
+    cra = (f"<cra>{GEO_RETURN_KBPS}<", f"<cra>{return_kbps:.0f}<")
+    edit(folder / "profile_st.xml", cra, delay)
+    edit(folder / "profile_gw.xml", delay)
     return folder
 
 

@@ -23,6 +23,14 @@ Seconds = Annotated[
     float | None, Field(description="s since the client's first packet; null: never")
 ]
 
+IntervalEnd = Annotated[
+    float | None,
+    Field(
+        description="end of the 95 % bootstrap interval of the median, s; null: never, or `n` is"
+        " below 5"
+    ),
+]
+
 
 @with_config(ConfigDict(extra="forbid"))
 class Verdict(TypedDict):
@@ -31,9 +39,9 @@ class Verdict(TypedDict):
     mark_mb: Annotated[float | None, Field(description="null: a test case as a whole")]
     target_s: Annotated[float | None, Field(description="null: to be determined")]
     median_s: Seconds
-    low_s: Seconds
-    high_s: Seconds
-    n: int
+    low_s: IntervalEnd
+    high_s: IntervalEnd
+    n: Annotated[int, Field(description="samples that count; below 5 there is no interval")]
     censored: Annotated[int, Field(description="samples that never reached the mark")]
     died: Annotated[list[str], Field(description="reasons of failed connections")]
     result: Result
@@ -68,27 +76,58 @@ class Compared(TypedDict):
     mark_mb: float
     median_s: Seconds
     baseline_s: Seconds
-    ratio: float | None
-    p: Annotated[float | None, Field(description="one-sided, rank sums; null: not measurable")]
+    ratio: Annotated[
+        float | None, Field(description="median / median of the baseline; null: one is never")
+    ]
+    p: Annotated[
+        float | None,
+        Field(
+            description="probability of samples this slow, or slower, if both builds were equal:"
+            " one-sided, rank sums; null: no test was made (failed, unsupported, not measurable)"
+        ),
+    ]
+    p_adjusted: NotRequired[
+        Annotated[
+            float | None,
+            Field(
+                description="p corrected for all comparisons of this check (Holm). A case is slower"
+                " if it is at most 0.05 and `ratio` exceeds 1 + the tolerance (--tolerance)"
+            ),
+        ]
+    ]
     n: Annotated[int, Field(description="calibrated samples of this check")]
     n_baseline: Annotated[int, Field(description="calibrated samples of the baseline")]
+    tolerance: NotRequired[
+        Annotated[float, Field(description="tolerated relative slowdown, as requested")]
+    ]
     detectable: Annotated[
         float | None,
         Field(
-            description="smallest relative slowdown that is found with 95 % probability; null: more"
-            " than 1, or not measurable"
+            description="smallest relative slowdown that these numbers of samples find with 95 %"
+            " probability, from the spread of the baseline; null: more than 1, or no test was made"
         ),
     ]
-    is_slower: bool
+    is_slower: Annotated[bool, Field(description="slower or failed: the check fails")]
     result: Annotated[
         ComparisonResult,
         Field(
-            description="undecided: not slower, but `detectable` is null; not measurable: more than"
-            " half of the samples of one side are out of calibration"
+            description="failed: a transfer did not complete, and all of the baseline's did or too"
+            " many more than of the baseline, or none did; slower: see `p_adjusted`; undecided: not"
+            " slower, but `detectable` is null; unsupported: on both sides; not measurable: more"
+            " than half of the samples of one side are out of calibration"
         ),
     ]
     off: Annotated[int, Field(description="samples of this check out of calibration")]
     off_baseline: Annotated[int, Field(description="samples of the baseline out of calibration")]
+    incomplete: NotRequired[
+        Annotated[int, Field(description="of `n`: samples that did not complete up to this mark")]
+    ]
+    incomplete_baseline: NotRequired[
+        Annotated[int, Field(description="of `n_baseline`: the same of the baseline")]
+    ]
+    reasons: NotRequired[
+        Annotated[list[str], Field(description="why samples of this check did not complete")]
+    ]
     grew: NotRequired[
         Annotated[
             str | None,
@@ -181,9 +220,17 @@ def load(path: Path, suite: Suite) -> CheckFile:
         ConfigError: the file is not a check.json, or is of another suite.
     """
     content = read(path)
-    if (content["suite"], tuple(content["marks_mb"])) != (suite.name, suite.marks_mb):
+    if content["suite"] != suite.name:
         raise ConfigError(
             f"{path} is of suite {content['suite']}", hint=f"use a {NAME} of suite {suite.name}"
+        )
+    if tuple(content["marks_mb"]) != suite.marks_mb:
+        marks, now = (
+            ", ".join(f"{one:g}" for one in each) for each in (content["marks_mb"], suite.marks_mb)
+        )
+        raise ConfigError(
+            f"{path} has marks at {marks} MB, the suite {suite.name} at {now} MB",
+            hint="the suite has changed: make a new baseline with it",
         )
     return content
 

@@ -72,16 +72,15 @@ class CheckResult:
 
     @property
     def status(self) -> ExitStatus:
-        """1: a target is missed or, with a baseline, a case is slower; 4: not measurable; 5:
-        nothing is supported.
+        """1: a case is slower than its baseline or failed; a target is missed by a case without
+        one; 4: not measurable; 5: nothing is supported.
         """
         results = {one.result for one in self.verdicts}
-        is_missed = (
-            "fail" in results
-            if self.comparisons is None
-            else any(one.is_slower for one in self.comparisons)
+        compared = {(one.case, one.mark_mb) for one in self.comparisons or ()}
+        is_missed = any(
+            one.result == "fail" for one in self.verdicts if (one.case, one.mark_mb) not in compared
         )
-        if is_missed:
+        if is_missed or any(one.is_slower for one in self.comparisons or ()):
             return ExitStatus.FAILED
         if "not measurable" in results | {one.result for one in self.comparisons or ()}:
             return ExitStatus.UNCALIBRATED
@@ -125,16 +124,24 @@ class CheckResult:
 
     def _case(self, name: str) -> Case:
         link = self.links[name]
-        return {
+        found = {
             "id": name,
-            "forward_mbps": link.forward_mbps,
-            "return_mbps": link.return_mbps,
-            "rtt_ms": link.plan.rtt_ms.mean,
-            "queue_bytes": (link.plan.forward.queue_bytes, link.plan.return_.queue_bytes),
+            **link_of(link),
             "spent_s": self.spent_s(name),
             "verdicts": [_verdict(one) for one in self.verdicts if one.case == name],
             "samples": self.samples[name],
         }
+        return cast("Case", found)
+
+
+def link_of(link: CaseLink) -> dict[str, Any]:
+    """Return a link as in the case of a check.json."""
+    return {
+        "forward_mbps": link.forward_mbps,
+        "return_mbps": link.return_mbps,
+        "rtt_ms": link.plan.rtt_ms.mean,
+        "queue_bytes": (link.plan.forward.queue_bytes, link.plan.return_.queue_bytes),
+    }
 
 
 def _verdict(one: TargetVerdict) -> Verdict:
@@ -147,14 +154,14 @@ def _verdict(one: TargetVerdict) -> Verdict:
         "died": list(one.died),
         "result": one.result,
         "off": one.off,
-        "low_s": _finite(one.interval_s.low),
-        "high_s": _finite(one.interval_s.high),
+        "low_s": _finite(one.interval_s.low) if one.has_interval else None,
+        "high_s": _finite(one.interval_s.high) if one.has_interval else None,
     }
 
 
 def _comparison(one: BaselineComparison) -> Compared:
-    times = {"median_s": one.median_s, "baseline_s": one.baseline_s, "ratio": one.ratio}
-    derived = {"is_slower": one.is_slower, "grew": one.grew}
+    times = {"median_s": one.median_s, "baseline_s": one.baseline_s}
+    derived = {"ratio": one.ratio, "is_slower": one.is_slower, "grew": one.grew}
     found = asdict(one) | {key: _finite(value) for key, value in times.items()} | derived
     return cast("Compared", found)
 

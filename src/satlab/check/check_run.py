@@ -4,15 +4,17 @@ or a baseline.
 """
 
 import json
+import math
 import os
+import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from satlab.check import case_link, check_file, provenance, suite, verdict
+from satlab.check import case_link, check_file, check_result, provenance, suite, verdict
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.case_link import CaseLink
@@ -28,7 +30,7 @@ from satlab.check.sampling_order import Sampling, longest_first
 from satlab.check.suite import Case, Suite
 from satlab.common import paths
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, Fault
 from satlab.common.files import new_folder, write_atomically
 from satlab.common.sudo_caller import chown_to_caller
 from satlab.run import manifest, quiet_host
@@ -40,6 +42,8 @@ BASELINE_RUNS = 10
 """Fewest samples of a comparison: with fewer, no test over all marks of a suite can be significant.
 """
 COMPARED_RUNS = range(BASELINE_RUNS, MAX_RUNS + 1, MIN_RUNS)
+LINK_TOLERANCE = 0.001
+"""Relative difference below which a baseline's link is the same."""
 SLOWDOWN = 0.10
 """A comparison takes enough samples to find this slowdown, up to MAX_RUNS."""
 
@@ -48,7 +52,8 @@ SLOWDOWN = 0.10
 class CheckRequest:
     """A check as requested on the command line.
 
-    `runs` None: the suite's number of samples or, if it has none, as many as the verdicts need.
+    `runs` None: the number of samples of the suite and its cases; or as many as the verdicts need,
+    if the suite has none, or if a comparison needs more.
     `seed` None: the suite's. `patience`, `stack` and `pair` are for the real clock; `pair` has
     external programs and replaces the built-in `stack`. `programs` are for the virtual clock.
     `environment` has variables of all these programs, by side. `command` has the words of the
@@ -102,11 +107,19 @@ def run(request: CheckRequest, log: ProgressLog) -> CheckResult:
             f"suite {plan.name} has test cases of the QUIC interop runner, no payload to time",
             hint=hint,
         )
-    request = replace(request, runs=request.runs or plan.runs)
-    baseline = None if request.baseline is None else check_file.load(request.baseline, plan)
+    baseline = None
+    if request.baseline is not None:
+        baseline = check_file.load(request.baseline, plan)
+        if not {case.id for case in cases} & {case["id"] for case in baseline["cases"]}:
+            known = ", ".join(case["id"] for case in baseline["cases"])
+            raise ConfigError(
+                f"{request.baseline} has none of the requested cases",
+                hint=f"its cases are {known or 'none'}; make a new baseline, or choose with --cases",
+            )
     others = [check_file.load(path, plan) for path in request.compare_with]
     check = _Check(plan, request, baseline, others, log)
     check.build_links(cases)
+    check.compare_links()
     try:
         check.take_samples(cases)
     except BaseException:
@@ -158,6 +171,7 @@ class _Check:
         self._log = log
         self._began, self._began_unix_s = time.monotonic(), time.time()
         self._plan, self._request, self._others = plan, request, others
+        self._baseline_content = baseline
         self._baseline = None if baseline is None else check_file.samples(baseline)
         self._baseline_file = None
         if baseline is not None and request.baseline is not None:
@@ -212,6 +226,28 @@ class _Check:
             if case.id in self.samples or case in cases:
                 self._links[case.id] = case_link.build(self._plan, case, self._raw / "profiles")
 
+    def compare_links(self) -> None:
+        """Refuse a baseline over other links: its times are no measure of a build.
+
+        Raises:
+            ConfigError: with every case whose link differs.
+        """
+        faults = []
+        for case in [] if self._baseline_content is None else self._baseline_content["cases"]:
+            if (link := self._links.get(case["id"])) is None:
+                continue
+            for name, value in check_result.link_of(link).items():
+                before: Any = dict(case)[name]
+                pairs = zip(_numbers(before), _numbers(value), strict=True)
+                if not all(math.isclose(*pair, rel_tol=LINK_TOLERANCE) for pair in pairs):
+                    faults.append(Fault(case["id"], f"{name} was {before}, now it is {value}"))
+        if faults:
+            raise ConfigError(
+                f"{self._request.baseline} was measured over other links",
+                faults,
+                hint="make a new baseline with this suite",
+            )
+
     def take_samples(self, cases: Sequence[Case]) -> None:
         """Take samples until the verdicts are final. Equal input leads to equal numbers of samples
         on any host.
@@ -223,6 +259,18 @@ class _Check:
             case.id: runs or _min_runs(self._plan, case, self._baseline, len(cases))
             for case in cases
         }
+        for case in cases:
+            if self._baseline is not None and self._baseline.get(case.id):
+                self._log.line(
+                    f"  {case.id}: "
+                    + _detectable_by(
+                        self._plan,
+                        self._baseline[case.id],
+                        least[case.id],
+                        self._request.tolerance,
+                        len(cases),
+                    )
+                )
         sampling = Sampling(
             self._take, lambda case: self._missing(case, least[case.id]), self._keep, self._log_case
         )
@@ -251,7 +299,8 @@ class _Check:
         else:
             verdicts = verdict.against_targets(self._plan, [case], self.samples)
             is_open = any(one.is_open for one in verdicts)
-            is_done = self._request.runs is not None or len(samples) >= MAX_RUNS
+            is_fixed = self._request.runs or case.runs or self._plan.runs
+            is_done = is_fixed or len(samples) >= MAX_RUNS
             count = MIN_RUNS if is_open and not is_done else 0
         first = self._seed + len(samples)
         return range(first, first + count)
@@ -294,8 +343,9 @@ class _Check:
         comparisons = None
         if self._baseline is not None:
             tolerance = self._request.tolerance
+            limits_s = {case.id: case.timeout_s for case in cases}
             comparisons = verdict.against_baseline(
-                self._plan.marks_mb, samples, self._baseline, tolerance
+                self._plan.marks_mb, samples, self._baseline, tolerance, limits_s
             )
         result = CheckResult(
             suite=self._plan,
@@ -317,17 +367,41 @@ class _Check:
         return result
 
 
+def _numbers(value: float | Sequence[float]) -> Sequence[float]:
+    return value if isinstance(value, Sequence) else (value,)
+
+
 def _min_runs(plan: Suite, case: Case, baseline: verdict.Samples | None, cases: int) -> int:
-    """Return the fewest samples of a case; with a baseline, by the spread of its calibrated
-    samples.
+    """Return the fewest samples of a case: those of the suite; with a baseline, more if the spread
+    of its calibrated samples needs them.
     """
+    usual = case.runs or plan.runs
     if baseline is None:
-        return MIN_RUNS
+        return usual or MIN_RUNS
     pilot = verdict.calibrated(baseline.get(case.id, ()))
     times = (
         [verdict.sorted_times(pilot, mark) for mark in range(len(plan.marks_mb))] if pilot else []
     )
-    return verdict.runs_for(times, COMPARED_RUNS, SLOWDOWN, cases * len(plan.marks_mb))
+    planned = verdict.runs_for(times, COMPARED_RUNS, SLOWDOWN, cases * len(plan.marks_mb))
+    return max(planned, usual or planned)
+
+
+def _detectable_by(
+    plan: Suite, baseline: Sequence[Sample], runs: int, tolerance: float, cases: int
+) -> str:
+    """Return which slowdowns so many samples of a case will show, for each mark."""
+    pilot = verdict.calibrated(baseline)
+    source = random.Random(verdict.SEED)  # noqa: S311 - statistics, not a secret
+    found = []
+    for mark, mark_mb in enumerate(plan.marks_mb):
+        times = verdict.sorted_times(pilot, mark)
+        tests = cases * len(plan.marks_mb)
+        least = verdict.detectable(times, runs, tolerance, tests, source) if times else None
+        size = "none up to 100 %" if least is None else f"{least:.0%}"
+        found.append(f"{size} ({mark_mb:g} MB)")
+    return (
+        f"{runs} samples, {len(pilot)} of the baseline; they show slowdowns from {', '.join(found)}"
+    )
 
 
 def _outcome(samples: Sequence[Sample]) -> str:

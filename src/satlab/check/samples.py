@@ -15,6 +15,10 @@ from satlab.check.trace.careful_resume import Resumed
 
 Options = Mapping[str, int | str]
 Status = Literal["ok", "failed", "censored", "unsupported"]
+STALL_S = 5.0
+"""A transfer that runs into its time limit is stalled if nothing arrived for this time, s;
+otherwise it is slow.
+"""
 Spent = Mapping[str, Annotated[float, Field(ge=0)]]
 """Seconds of a transfer per cause (trace/causes.py); their sum is its duration."""
 
@@ -43,6 +47,8 @@ class Sample:
     - `symptoms`: causes of a slow transfer that packets and CPU times show.
     - `careful_resume`: what Careful Resume did at the sender (trace/careful_resume.py).
     - `spent_s`: seconds per cause (trace/causes.py); their sum is the duration of the transfer.
+    - `stalled_after_s`: of a transfer that ran into its time limit: time after which nothing
+      arrived any more; None if it still made progress.
     - `simulated_s`: virtual time until the end of the transfer.
     - `sources`: the source of each field that the measured programs did not report.
     - `attempts`: number of tries until link and host were in calibration; the last one counts.
@@ -76,6 +82,7 @@ class Sample:
     symptoms: tuple[str, ...] = ()
     careful_resume: Resumed | None = None
     spent_s: Spent | None = None
+    stalled_after_s: Annotated[float, Field(ge=0)] | None = None
     simulated_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple["UnusedSource", ...] = ()
@@ -110,6 +117,16 @@ def within_limit(sample: Sample, case: Case, *, has_marks: bool) -> Sample:
     return replace(
         sample, times_s=times, status="censored" if has_marks else "failed", reason=reason
     )
+
+
+def stalled(sample: Sample, last_arrival_s: float, limit_s: float) -> Sample:
+    """Return a sample; with the time of its stall if it ran into its time limit and nothing had
+    arrived for STALL_S.
+    """
+    if sample.status != "censored" or limit_s - last_arrival_s < STALL_S:
+        return sample
+    reason = f"{sample.reason}: nothing arrived after {last_arrival_s:.1f} s"
+    return replace(sample, reason=reason, stalled_after_s=last_arrival_s)
 
 
 class Backend(Protocol):

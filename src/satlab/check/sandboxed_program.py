@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common import plain_files
+from satlab.common.errors import HostError
 from satlab.common.plain_files import RefusedError
 from satlab.lab import sandbox
 from satlab.lab.sandbox import Sandbox
@@ -38,6 +39,17 @@ _MISSING = re.compile(r"[^|]*(?:: command not found|: not found|: No such file o
 """The shell's last output when it did not find a program; it exits with the same status."""
 
 
+SANDBOX_REMEDY = (
+    "a sandbox needs root or user namespaces (sysctl user.max_user_namespaces=10000), in a"
+    " container --privileged, and room in /tmp"
+)
+_UNBUILT = "the sandbox cannot be built"
+"""Begins satbox's reason if no program was started."""
+_UNCONFINED = re.compile(r"error: [^|]*: sandbox: [^|]*$")
+"""satbox's last output if it could not confine the program before its start."""
+UNCONFINED_STATUS = 126
+
+
 class NotStartedError(Exception):
     """A program cannot be started."""
 
@@ -58,6 +70,8 @@ class ExitReport:
     peak_bytes: int
     output_tail: str
     waited_s: float = 0.0
+    sandbox_fault: str = ""
+    """Why the sandbox could not be built: the host's fault, and no result of the program."""
 
     @property
     def is_refusal(self) -> bool:
@@ -74,6 +88,8 @@ class ExitReport:
     @property
     def reason(self) -> str:
         """Why the program failed; empty after a success."""
+        if self.sandbox_fault:
+            return f"its sandbox: {self.sandbox_fault}"
         if self.stop_reason:
             return self.stop_reason
         if self.status == NOT_SUPPORTED and self._missing:
@@ -82,6 +98,35 @@ class ExitReport:
             return ""
         status = f"status {self.status}" if self.status > 0 else f"signal {-self.status}"
         return f"it ended with {status}{': ' if self.output_tail else ''}{self.output_tail}"
+
+    def of_program(self, side: str) -> "ExitReport":
+        """Return this report if there was a program of this side.
+
+        Raises:
+            HostError: its sandbox could not be built.
+        """
+        if self.sandbox_fault:
+            raise unbuilt(side, self.sandbox_fault)
+        return self
+
+
+def unbuilt(side: str, fault: str) -> HostError:
+    """Return the error of a host that cannot build the sandbox of a side."""
+    return HostError(f"the sandbox of the {side} cannot be built: {fault}", SANDBOX_REMEDY)
+
+
+def sandbox_fault(used: sandbox.Usage | None, status: int, output_tail: str) -> str:
+    """Return why a sandbox could not be built; empty if it was.
+
+    `used`: satbox's report (None: none), `status` its exit status, `output_tail` the end of the
+    log.
+    """
+    if used is None:
+        return output_tail or f"satbox ended with status {status}" if status > 0 else ""
+    if used.why.startswith(_UNBUILT):
+        return used.why.removeprefix(_UNBUILT).lstrip(": ") or used.why
+    found = _UNCONFINED.search(output_tail)
+    return found[0] if used.status == UNCONFINED_STATUS and found else ""
 
 
 class SandboxedProcess:
@@ -143,16 +188,13 @@ class SandboxedProcess:
             spec.unlink()
         lines = plain_files.end_of(self._log.parent, self._log.name, LOG_END_BYTES).split("\n")[-6:]
         output_tail = " | ".join(lines).strip(" |")[-OUTPUT_TAIL_CHARACTERS:]
+        status = self._process.returncode
+        fault = sandbox_fault(used, status, output_tail)
         if used is None:
-            status = self._process.returncode
-            why = (
-                f"its sandbox did not start: {output_tail}"
-                if status > 0
-                else "its sandbox was killed"
-            )
-            return ExitReport(status, why, 0.0, 0, output_tail)
+            why = "" if fault else "its sandbox was killed"
+            return ExitReport(status, why, 0.0, 0, output_tail, sandbox_fault=fault)
         return ExitReport(
-            used.status, used.why, used.cpu_s, used.peak_bytes, output_tail, used.waited_s
+            used.status, used.why, used.cpu_s, used.peak_bytes, output_tail, used.waited_s, fault
         )
 
 

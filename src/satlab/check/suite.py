@@ -30,7 +30,7 @@ class SuiteLink(_Model):
     direction, in BDP of that direction.
     """
 
-    rtt_ms: float = Field(gt=500, le=2000)
+    rtt_ms: float = Field(ge=1, le=2000)
     queue_bdp: float = Field(gt=0, le=100)
 
 
@@ -43,7 +43,7 @@ class Change(_Model):
 
     at_s: float = Field(ge=0, le=3600)
     forward_mbps: float | None = Field(default=None, gt=0.1, le=1000)
-    rtt_ms: float | None = Field(default=None, gt=150, le=10_000)
+    rtt_ms: float | None = Field(default=None, ge=1, le=10_000)
     outage_s: float | None = Field(default=None, gt=0, le=300)
 
     @model_validator(mode="after")
@@ -62,8 +62,9 @@ class Case(_Model):
     With `second_after_s` the sample is a second transfer, which starts this long after the end of
     the first one and may resume its session, unless `zero_rtt` is false. `source_mbps` is the rate
     at which the sender's application generates payload (None: all payload is available at once).
-    `client` and `server` are options of satperf; options of the command line come after them. Other
-    programs cannot run a case with any of these three fields. `changes` count from the start of the
+    `runs` is the number of samples in place of the suite's. `client` and `server` are options of
+    satperf; options of the command line come after them. Other
+    programs cannot run a case with these or with `source_mbps`. `changes` count from the start of the
     first transfer. With `neighbour` a second client behind the same address transfers as much at
     the same time; only under the virtual clock. `reference_s` are times of the suite's `reference`,
     which are shown and not judged.
@@ -79,7 +80,7 @@ class Case(_Model):
     id: Name
     forward_mbps: float = Field(gt=0.1, le=1000)
     return_mbps: float = Field(ge=0.05, le=100)
-    rtt_ms: float | None = Field(default=None, gt=500, le=2000)
+    rtt_ms: float | None = Field(default=None, ge=1, le=2000)
     queue_bdp: float | None = Field(default=None, gt=0, le=100)
     queue_packets: int | None = Field(default=None, ge=1, le=100_000)
     direction: Literal["download", "upload"] = "download"
@@ -88,6 +89,7 @@ class Case(_Model):
     changes: tuple[Change, ...] = Field(default=(), max_length=1000)
     second_after_s: float | None = Field(default=None, gt=0, le=1000)
     zero_rtt: bool = True
+    runs: int | None = Field(default=None, ge=1, le=1000)
     source_mbps: float | None = Field(default=None, gt=0, le=1000)
     neighbour: bool = False
     client: dict[str, int | str] = {}

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from satlab.check import case_link, check_run, suite
+from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.check_run import CheckRequest
 from satlab.check.conftest import small
 from satlab.check.report import interop_result
@@ -84,3 +85,73 @@ def test_a_suite_has_its_own_seed_and_number_of_samples(tmp_path: Path) -> None:
         found = check_run.run(request, ProgressLog(quiet=True))
         assert [one.seed for one in found.samples["a"]] == seeds
         assert found.document()["seed"] == seeds[0]
+
+
+@pytest.mark.parametrize("rtt_ms", [1, 3, 4, 20, 40.5, 499, 500, 501, 650])
+def test_a_link_has_the_round_trip_of_its_case(rtt_ms: float, tmp_path: Path) -> None:
+    plan = small(link={"rtt_ms": rtt_ms, "queue_bdp": 1})
+    for case in (plan.cases[0], small({"rtt_ms": rtt_ms}).cases[0]):
+        link = case_link.build(plan, case, tmp_path)
+        assert link.plan.rtt_ms.configured == pytest.approx(rtt_ms)
+        assert link.forward_mbps == pytest.approx(10, rel=0.001)
+        assert link.plan.forward.queue_bytes == pytest.approx(
+            link.plan.forward.bdp_bytes, rel=0.001
+        )
+
+
+@pytest.mark.parametrize("rtt_ms", [0.9, 0, -1, 2001, float("nan")])
+def test_a_round_trip_beyond_its_bounds_is_refused(rtt_ms: float) -> None:
+    for fields in ({"rtt_ms": rtt_ms}, {"changes": [{"at_s": 1, "rtt_ms": rtt_ms * 10}]}):
+        if fields.get("rtt_ms") is None and rtt_ms == 0.9:
+            continue  # 9 ms
+        with pytest.raises(ValueError, match="rtt_ms"):
+            small(fields)
+    with pytest.raises(ValueError, match="rtt_ms"):
+        small(link={"rtt_ms": rtt_ms, "queue_bdp": 1})
+
+
+def test_a_change_below_the_terrestrial_delay_shortens_that_until_it_is_undone() -> None:
+    changes = [{"at_s": 1, "rtt_ms": 20}, {"at_s": 2, "rtt_ms": 30}, {"at_s": 3, "rtt_ms": 400}]
+    plan = small({"changes": changes})
+    link: Any = SimpleNamespace(
+        request=case_link.build_request(plan, plan.cases[0]),
+        plan=SimpleNamespace(terrestrial_one_way_delay_ms=75.0),
+    )
+    timeline = case_link.for_lab(link, plan.cases[0], 1, Path("m")).timeline
+    assert timeline is not None
+    found = [(step.at_s, step.set_.direction, step.set_.delay_ms) for step in timeline.steps]
+    assert found == [
+        (1, "both", 0.0),
+        (1, "terrestrial_down", 10.0),
+        (1, "terrestrial_up", 10.0),
+        (2, "both", 0.0),
+        (2, "terrestrial_down", 15.0),
+        (2, "terrestrial_up", 15.0),
+        (3, "both", 125.0),
+        (3, "terrestrial_down", 75.0),
+        (3, "terrestrial_up", 75.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rtt_ms", "changes"),
+    [
+        (1, []),
+        (20, []),
+        (40, [{"at_s": 0.3, "rtt_ms": 25}, {"at_s": 0.6, "rtt_ms": 60}]),
+        (650, [{"at_s": 2, "rtt_ms": 30}]),
+        (30, [{"at_s": 0.5, "rtt_ms": 600}]),
+    ],
+)
+def test_a_transfer_over_leo_respects_its_floors(
+    rtt_ms: float, changes: list[dict[str, float]], tmp_path: Path
+) -> None:
+    """In both directions of a handover between GEO and LEO, too."""
+    case = {"changes": changes, "targets_s": [None, None], "forward_mbps": 50, "return_mbps": 10}
+    plan = small(case, link={"rtt_ms": rtt_ms, "queue_bdp": 2}, marks_mb=[0.5, 5])
+    link = case_link.build(plan, plan.cases[0], tmp_path / "profiles")
+    found = VirtualClock().sample(plan, plan.cases[0], link, 1, tmp_path)
+    assert (found.status, found.reason) == ("ok", "")
+    assert found.handshake_ms == pytest.approx(link.plan.rtt_ms.mean, abs=12)
+    times = zip(found.floors_s, found.times_s, strict=True)
+    assert all(floor_s <= (time_s or 0) < 20 for floor_s, time_s in times)

@@ -26,10 +26,10 @@ from satlab.check.check_run import CheckRequest
 from satlab.check.conftest import small
 from satlab.check.endpoint import endpoint_options, lockstep
 from satlab.check.report import check_page, check_tables, interop_result, junit
-from satlab.check.samples import Sample, UnusedSource, within_limit
+from satlab.check.samples import Sample, UnusedSource, stalled, within_limit
 from satlab.check.suite import Case, Suite
 from satlab.cli import app
-from satlab.common import paths
+from satlab.common import console, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.report.page import Tile
@@ -82,6 +82,37 @@ def test_a_sample_is_the_last_transfer() -> None:
     assert (found.times_s, found.seed, found.acks, found.simulated_s) == ((1.5, None), 4, 3, 3.5)
     second = small().cases[0].model_copy(update={"second_after_s": 10.0})
     assert virtual_clock.sample(second, OUTCOME, plan).times_s == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "stalled_after_s"),
+    [
+        ([], 0.0),
+        ([(1.0, 10), (60.5, 20), (300.0, 20)], 60.0),
+        ([(1.0, 10), (299.0, 20)], None),
+        # What the first of two transfers received is not the second one's.
+        ([(0.1, 9), (0.4, 99), (2.5, 10), (60.5, 10)], 2.0),
+    ],
+)
+def test_a_transfer_at_its_time_limit_is_slow_or_stalled(
+    arrivals: list[tuple[float, int]], stalled_after_s: float | None
+) -> None:
+    rate = SimpleNamespace(udp_goodput_bps=1e7)
+    plan: Any = SimpleNamespace(forward=rate, return_=rate)
+    limit = "not complete within 300 s"
+    [transfer] = OUTCOME["transfers"]
+    outcome = {
+        "request": OUTCOME["request"],
+        "samples": [],
+        "transfers": [{**transfer, "status": "censored", "reason": limit}],
+    }
+    states = [{"t_s": t_s, "received_bytes": count} for t_s, count in arrivals]
+    last_s = virtual_clock._last_arrival_s(states, 0.5)
+    found = stalled(virtual_clock.sample(small().cases[0], outcome, plan), last_s, 300.0)
+    assert found.stalled_after_s == stalled_after_s and found.status == "censored"
+    assert found.reason.startswith(limit)
+    ended = virtual_clock.sample(small().cases[0], OUTCOME, plan)
+    assert stalled(ended, last_s, 300.0) == ended
 
 
 def test_a_transfer_beyond_its_time_limit_does_not_pass() -> None:
@@ -301,6 +332,167 @@ def test_a_build_is_compared_with_an_earlier_one(
     assert "| target s | floor s |" in head and "| slow | 0.1 | 0.5 | 1.38 |" in row
     with pytest.raises(ConfigError):
         check(tiny, monkeypatch, tmp_path / "4", baseline=tiny / "tiny.yml")
+
+
+def _stalls(sample: Callable[..., Sample]) -> Callable[..., Sample]:
+    """Stop each transfer after its first mark."""
+
+    def sampled(*given: Any) -> Sample:
+        found = sample(*given)
+        reason = "not complete within 300 s: nothing arrived after 60.0 s | of <long> output" * 9
+        return replace(
+            found,
+            status="censored",
+            reason=reason,
+            times_s=(found.times_s[0], None),
+            stalled_after_s=60.0,
+        )
+
+    return sampled
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 5])
+@pytest.mark.promise("P75")
+def test_a_build_that_stalls_is_red_in_every_report(
+    runs: int, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"], runs=2)
+    monkeypatch.setattr(VirtualClock, "sample", _stalls(VirtualClock.sample))
+    file = first.folder / "check.json"
+    found = check(tiny, monkeypatch, tmp_path / "2", cases=["quick"], runs=runs, baseline=file)
+    assert found.status == ExitStatus.FAILED
+    [_, late] = found.document()["compared"]
+    assert (late["result"], late["is_slower"], late["incomplete"]) == ("failed", True, runs)
+    assert late["median_s"] is None and late["ratio"] is None and late["p"] is None
+    check_file.read(found.folder / "check.json")
+    schema = json.loads((paths.SCHEMAS / "check.schema.json").read_text())
+    jsonschema.validate(found.document(), schema)
+    assert check_tables.summary(found) == (
+        f"tiny, quinn-proto 0.11: quick 0.3 MB FAILED, {runs} of {runs} transfers did not complete"
+    )
+    text = check_tables.markdown(found)
+    assert text.startswith(f"### {check_tables.summary(found)}\n")
+    [row] = [line for line in text.splitlines() if line.endswith("| FAILED |")]
+    assert row.startswith("| quick | 0.3 | ") and "| never |" in row
+    assert "transfers that did not complete" in text and "nothing arrived after 60.0 s" in text
+    xml = ElementTree.fromstring(junit.junit(found))  # noqa: S314 - our own text
+    [failure] = [one.get("message", "") for one in xml.iter("failure")]
+    assert failure.startswith(
+        f"{runs} of {runs} transfers did not complete, of the baseline 0 of 2"
+    )
+    assert "nothing arrived after 60.0 s" in failure
+    html = check_page.write(found).read_text()
+    assert ">FAILED<" in html and "&lt;long&gt; output" in html
+    assert check_page.tiles(found)[2].state == "bad"
+
+
+def test_a_long_reason_has_its_own_lines_on_a_terminal(
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(VirtualClock, "sample", _stalls(VirtualClock.sample))
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=2)
+    monkeypatch.setattr(console, "FILE_WIDTH", 80)
+    check_tables.show(found)
+    output = capsys.readouterr().out.splitlines()
+    [line] = [line for line in output if "nothing arrived" in line]
+    assert line.startswith("  quick, seeds 1, 2: not complete within 300 s")
+    tables = [line for line in output if line.startswith(("\u2502", "\u2503"))]
+    assert max(map(len, tables)) <= 80 and not any("nothing" in line for line in tables)
+    [row] = [line for line in tables if "| 0.3 |".replace("|", "\u2502") in line][:1]
+    assert "FAIL" in row and "10/2" in row
+
+
+def test_what_is_not_in_the_baseline_is_judged_by_itself(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A case that is new, or a test case of the interop runner, may fail beside a baseline."""
+    first = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"], runs=2)
+    file = first.folder / "check.json"
+    both = check(
+        tiny, monkeypatch, tmp_path / "2", cases=["quick", "slow"], runs=2, baseline=file, seed=9
+    )
+    assert {one.case for one in both.comparisons or ()} == {"quick"}
+    assert both.status == ExitStatus.FAILED  # "slow" misses its target of 0.5 s
+    assert "slow 0.1 MB fails its target" in check_tables.summary(both)
+    tests = replace(
+        both,
+        comparisons=[],
+        verdicts=[replace(one, mark_mb=None) for one in both.verdicts if one.case == "slow"],
+    )
+    assert tests.status == ExitStatus.FAILED
+    with pytest.raises(ConfigError, match="none of the requested cases") as caught:
+        check(tiny, monkeypatch, tmp_path / "3", cases=["slow"], baseline=file)
+    assert "quick" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "forward_mbps: 10, return_mbps: 2, targets_s: [60",
+            "forward_mbps: 9, return_mbps: 2, targets_s: [60",
+            "quick: forward_mbps was 9.99",
+        ),
+        ("rtt_ms: 650", "rtt_ms: 40", "quick: rtt_ms was 65"),
+        ("queue_bdp: 1.0", "queue_bdp: 2.0", "quick: queue_bytes was"),
+    ],
+)
+def test_a_baseline_over_another_link_is_refused(
+    old: str, new: str, words: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = check(tiny, monkeypatch, tmp_path / "1", cases=["quick"], runs=1).folder / "check.json"
+    (tmp_path / "tiny.yml").write_text(TINY.replace(old, new))
+    with pytest.raises(ConfigError, match="over other links") as caught:
+        check(tmp_path, monkeypatch, tmp_path / "2", cases=["quick"], baseline=file)
+    assert words in "\n".join(map(str, caught.value.faults))
+    (tmp_path / "tiny.yml").write_text(TINY.replace("[0.1, 0.3]", "[0.1, 0.4]"))
+    with pytest.raises(ConfigError, match=r"marks at 0\.1, 0\.3 MB.*at 0\.1, 0\.4 MB"):
+        check(tmp_path, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file)
+
+
+def test_what_a_comparison_can_detect_is_said_before_it_runs(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = check(tiny, monkeypatch, tmp_path / "1", runs=3)
+    said: list[str] = []
+    sampled = VirtualClock.sample
+
+    def taken(*given: Any) -> Sample:
+        said.append("a sample")
+        return sampled(*given)
+
+    monkeypatch.setattr(VirtualClock, "sample", taken)
+    monkeypatch.setattr(ProgressLog, "line", lambda _, text: said.append(text))
+    found = check(
+        tiny, monkeypatch, tmp_path / "2", runs=10, seed=50, baseline=first.folder / "check.json"
+    )
+    lines = [line for line in said[: said.index("a sample")] if "slowdowns from" in line]
+    assert [line.split(":")[0].strip() for line in lines] == ["quick", "slow", "falling"]
+    assert all("10 samples, 3 of the baseline" in line for line in lines)
+    [_, of_slow, _] = lines
+    # The comparison afterwards has the same figures, but for the draws.
+    early = next(one for one in found.comparisons or () if (one.case, one.mark_mb) == ("slow", 0.1))
+    assert early.detectable is None or f"{early.detectable:.0%}"[0] in of_slow
+
+
+def test_a_case_has_its_own_number_of_samples(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny.yml").write_text(
+        TINY.replace("marks_mb", "runs: 2\nmarks_mb").replace("{id: slow", "{runs: 3, id: slow")
+    )
+    names = ["quick", "slow"]
+    found = check(tmp_path, monkeypatch, tmp_path / "1", cases=names)
+    assert [len(found.samples[name]) for name in names] == [2, 3]
+    fixed = check(tmp_path, monkeypatch, tmp_path / "2", cases=names, runs=1)
+    assert [len(fixed.samples[name]) for name in names] == [1, 1]
+    # A comparison takes what it needs, and at least that.
+    file = found.folder / "check.json"
+    more = check(tmp_path, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file)
+    assert len(more.samples["quick"]) >= check_run.BASELINE_RUNS
 
 
 def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(

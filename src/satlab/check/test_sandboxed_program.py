@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import json
 import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from satlab.check import sandboxed_program
 from satlab.check.sandboxed_program import ExitReport, NotStartedError
-from satlab.common import scratch
-from satlab.lab.sandbox import Sandbox
+from satlab.common import paths, scratch
+from satlab.common.errors import ExitStatus, HostError
+from satlab.lab.sandbox import Sandbox, Usage
 
 
 def kept(tmp_path: Path) -> list[str]:
@@ -86,3 +90,69 @@ def test_a_missing_program_is_not_an_unsupported_test_case(
     )
     assert not ExitReport(1, "", 0.1, 1, output).is_refusal
     assert not ExitReport(127, "it took too long", 0.1, 1, "").is_refusal
+
+
+def satbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, status: int) -> None:
+    """Put a script in the place of satbox. Of `said`, a line of JSON is its report."""
+    program = tmp_path / "satbox"
+    program.write_text(
+        f"""#!{sys.executable}
+import json, sys
+report = open(json.load(open(sys.argv[2]))["report"], "w")
+said = {said!r}
+print(said, file=report if said[0] == "{{" else sys.stderr)
+sys.exit({status})
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(paths, "SATBOX", program)
+
+
+def ended(why: str, status: int) -> str:
+    used = {"lasted_s": 0.1, "cpu_s": 0.1, "peak_bytes": 1, "waited_s": 0.0}
+    return json.dumps({"status": status, "why": why} | used)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "fault"),
+    [
+        ("error: unshare: Operation not permitted", 3, "unshare: Operation not permitted"),
+        ("error: the variable A: satbox takes HOME", 2, "the variable A"),
+        (ended("the sandbox cannot be built: /tmp: No space left on device", -9), 3, "No space"),
+    ],
+)
+def test_a_sandbox_that_cannot_be_built_is_the_host_s_error(
+    said: str, status: int, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    satbox(tmp_path, monkeypatch, said, status)
+    found = sandboxed_program.start(Sandbox(), ["true"], tmp_path / "log").poll(10)
+    assert found is not None and fault in found.reason
+    with pytest.raises(HostError, match="sandbox of the server cannot be built") as caught:
+        found.of_program("server")
+    assert fault in str(caught.value) and "user namespaces" in caught.value.hint
+    assert caught.value.status == ExitStatus.HOST
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "reason"),
+    [
+        (ended("", 3), 3, "it ended with status 3"),
+        (ended("", 126), 126, "it ended with status 126"),
+        (ended("more than 2 GiB of memory", -9), 3, "more than 2 GiB of memory"),
+    ],
+)
+def test_how_a_program_ended_is_its_own_result(
+    said: str, status: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    satbox(tmp_path, monkeypatch, said, status)
+    found = sandboxed_program.start(Sandbox(), ["true"], tmp_path / "log").poll(10)
+    assert found is not None and found.of_program("client").reason == reason
+
+
+def test_a_program_that_could_not_be_confined_was_not_started() -> None:
+    said = "error: /bin/true: sandbox: Operation not permitted (os error 1)"
+    used = Usage(126, "", 0.1, 0.1, 1, 0.0)
+    assert sandboxed_program.sandbox_fault(used, 126, said) == said
+    assert not sandboxed_program.sandbox_fault(used, 126, "error: /bin/no: No such file")
+    assert not sandboxed_program.sandbox_fault(replace(used, status=1), 1, said)
+    assert not sandboxed_program.sandbox_fault(None, -9, said)  # killed

@@ -38,7 +38,7 @@ def test_every_fault_of_a_suite_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "bad.yml"
     path.write_text(
         ETOSAT.read_text()
-        .replace("rtt_ms: 650", "rtt_ms: 1, speed: 2")
+        .replace("rtt_ms: 650", "rtt_ms: 0, speed: 2")
         .replace("return_mbps: 0.5", "x: 1")
     )
     with pytest.raises(ConfigError) as caught:

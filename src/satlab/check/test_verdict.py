@@ -214,8 +214,6 @@ def test_a_slowdown_is_found_and_noise_is_not() -> None:
     assert not compare(noisy("a", 10, 0.2, 3), before).is_slower
     # Within the tolerance.
     assert not compare(noisy("a", 10.2, 0.001, 3), noisy("a", 10, 0.001, 4)).is_slower
-    dead = [one("a", None, status="censored") for _ in range(10)]
-    assert compare(dead, before).is_slower and compare(dead, dead).ratio == 1.0
 
 
 def off(samples: list[Sample]) -> list[Sample]:
@@ -266,9 +264,128 @@ def test_an_unmeasurable_comparison_takes_nothing_from_the_others() -> None:
     assert verdict.against_baseline([2], mixed, before, 0.03)[0] == alone
 
 
-def test_the_ratio_of_marks_that_were_never_reached() -> None:
-    reached, never = noisy("a", 10, 0.1, 1), [one("a", None, status="censored")] * 10
-    assert compare(reached, never).ratio == 0 and compare(never, reached).ratio == math.inf
+STALLED = one("a", None, status="censored", reason="not complete within 120 s")
+DIED = one("a", None, status="failed", reason="it ended with status 1")
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 5])
+@pytest.mark.parametrize("before", [1, 2, 3, 5])
+@pytest.mark.parametrize("dead", [STALLED, DIED])
+@pytest.mark.promise("P75")
+def test_a_build_that_does_not_complete_fails_with_any_number_of_samples(
+    after: int, before: int, dead: Sample
+) -> None:
+    """With few samples no test of ranks is significant: 1 in 6 with two on either side."""
+    baseline = noisy("a", 10, 0.2, 1, before)
+    whole = compare([dead] * after, baseline)
+    assert (whole.result, whole.is_slower, whole.p) == ("failed", True, None)
+    assert (whole.incomplete, whole.n, whole.reasons) == (after, after, (dead.reason,))
+    one_of_them = compare([*noisy("a", 10, 0.2, 2, after - 1), dead], baseline)
+    assert (one_of_them.result, one_of_them.incomplete) == ("failed", 1)
+    assert not compare(noisy("a", 10, 0.2, 3, after), baseline).is_slower
+
+
+def test_a_transfer_that_arrived_whole_and_failed_has_failed() -> None:
+    """Another file than was sent, for example: the last mark was reached."""
+    wrong = one("a", 10.0, status="failed", reason="wrong file")
+    found = compare([*noisy("a", 10, 0.2, 2, 4), wrong], noisy("a", 10, 0.2, 1))
+    assert (found.result, found.incomplete) == ("failed", 1)
+
+
+def test_a_transfer_that_fails_late_does_not_fail_its_earlier_marks() -> None:
+    now = [one("a", 1.0 + step / 100, None, status="failed") for step in range(4)]
+    now.append(one("a", 1.0, 2.0))
+    before = [one("a", 1.0 + step / 100, 2.0) for step in range(5)]
+    early, late = verdict.against_baseline([1, 2], {"a": now}, {"a": before}, 0.03)
+    assert (early.result, late.result) == ("no slower", "failed")
+    # If none completes, the case has failed as a whole, as it does without a baseline.
+    every = verdict.against_baseline([1, 2], {"a": now[:4]}, {"a": before}, 0.03)
+    assert [each.result for each in every] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "failed_before", "result"),
+    [
+        (1, 1, "no slower"),
+        (3, 1, "no slower"),
+        (10, 1, "failed"),
+        (9, 2, "failed"),
+        (1, 0, "failed"),
+    ],
+)
+def test_a_baseline_that_fails_sometimes_is_compared_by_the_number_of_failures(
+    failed: int, failed_before: int, result: str
+) -> None:
+    now = [*noisy("a", 10, 0.2, 3, 10 - failed), *[STALLED] * failed]
+    before = [*noisy("a", 10, 0.2, 1, 10 - failed_before), *[DIED] * failed_before]
+    found = compare(now, before)
+    assert (found.result, found.incomplete, found.incomplete_baseline) == (
+        result,
+        failed,
+        failed_before,
+    )
+
+
+def test_a_baseline_that_never_completes_accepts_no_dead_build() -> None:
+    assert compare([DIED] * 3, [DIED] * 3).result == "failed"
+    slow = compare([STALLED] * 3, [STALLED] * 3)
+    assert (slow.result, slow.ratio) == ("undecided", None)
+    repaired = compare(noisy("a", 10, 0.2, 1), [DIED] * 10)
+    assert (repaired.result, repaired.ratio, repaired.p) == ("no slower", None, None)
+
+
+def test_a_dead_transfer_out_of_calibration_is_not_judged() -> None:
+    now, before = noisy("a", 10, 0.2, 2), noisy("a", 10, 0.2, 1)
+    found = compare([*now, *off([DIED, STALLED])], before)
+    assert (found.result, found.incomplete, found.off) == ("no slower", 0, 2)
+    assert compare(off([DIED] * 3), before).result == "not measurable"
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "stalled_after_s", "result"),
+    [(15, None, "undecided"), (15, 9.0, "failed"), (25, None, "failed")],
+)
+def test_a_transfer_that_still_moves_at_a_narrow_limit_is_only_slow(
+    limit_s: float, stalled_after_s: float | None, result: str
+) -> None:
+    """A baseline just below its time limit would raise false alarms otherwise."""
+    now = [replace(STALLED, stalled_after_s=stalled_after_s), one("a", 14.9)]
+    before = [one("a", 12.0), one("a", 11.0)]
+    [found] = verdict.against_baseline([2], {"a": now}, {"a": before}, 0.03, {"a": limit_s})
+    assert found.result == result
+
+
+def test_a_case_that_a_build_no_longer_supports_has_failed() -> None:
+    refused = one("a", None, status="unsupported", reason="no 0-RTT")
+    lost = compare([refused], noisy("a", 10, 0.2, 1))
+    assert (lost.result, lost.reasons) == ("failed", ("no 0-RTT",))
+    assert compare([refused], [refused]).result == "unsupported"
+    assert compare(noisy("a", 10, 0.2, 1), [refused]).result == "no slower"
+
+
+def test_fisher_s_p_agrees_with_its_tea() -> None:
+    """The lady who names 3 of 4 cups: 17/70 (Fisher, "The Design of Experiments", 1935)."""
+    assert verdict.p_more_fail((3, 4), (1, 4)) == pytest.approx(17 / 70)
+    assert verdict.p_more_fail((4, 4), (0, 4)) == pytest.approx(1 / 70)
+    assert verdict.p_more_fail((0, 4), (4, 4)) == pytest.approx(1.0)
+
+
+def test_a_slowdown_within_the_tolerance_is_named_as_such() -> None:
+    found = compare(noisy("a", 10.2, 0.01, 3), noisy("a", 10, 0.01, 4))
+    assert (found.result, found.is_tolerated) == ("no slower", True)
+    assert found.p_adjusted is not None and found.p_adjusted <= verdict.ALPHA
+    assert not compare(noisy("a", 10, 0.2, 3), noisy("a", 10, 0.2, 4)).is_tolerated
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_fewer_than_five_samples_have_no_interval(n: int) -> None:
+    """The slowest of them must meet the target."""
+    times = [2.0] * (n - 1) + [2.9]
+    found = judged(*(one("a", time) for time in times))
+    assert found.has_interval is (n == 5)
+    assert (found.result, found.interval_s.high) == ("pass", 2.9)
+    slow = judged(*(one("a", time) for time in [*times[1:], 3.1]))
+    assert slow.result == "fail"
 
 
 def test_detectable_slowdowns_begin_above_the_tolerance_and_ties_are_no_slowdown() -> None:

@@ -2,12 +2,18 @@
 """Verdicts on the samples of a suite: against its targets, and against the samples of an earlier
 build.
 
-A target is met when the upper limit of the median's 95 % bootstrap interval does not exceed it. A
-build is slower than its baseline when its median exceeds the baseline's by more than the tolerance,
-and a one-sided permutation test on rank sums (Wilcoxon, "Individual Comparisons by Ranking
-Methods", Biometrics Bulletin 1, 1945; the statistic of Mann and Whitney) is significant at 5 % over
-all comparisons together (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J.
-Statist. 6, 1979).
+A target is met when the upper limit of the median's 95 % bootstrap interval does not exceed it;
+with fewer than five samples, when the slowest one does not. A build is slower than its baseline
+when its median exceeds the baseline's by more than the tolerance, and a one-sided permutation test
+on rank sums (Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics Bulletin 1, 1945;
+the statistic of Mann and Whitney) is significant at 5 % over all comparisons together (Holm, "A
+Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist. 6, 1979).
+
+A build fails against its baseline when a transfer does not complete and all of the baseline's did,
+whatever the number of samples. If some of the baseline's did not complete either, Fisher's exact
+test ("The Logic of Inductive Inference", J. R. Statist. Soc. 98, 1935) says whether more are too
+many. A transfer that still made progress at its time limit is only known to be slower than the
+limit: it counts as failed if the limit is more than twice the time of the baseline's slowest.
 
 Samples out of calibration are not counted. If more than half of the samples of a case are out of
 calibration, the verdict is "not measurable". A test case that passed on a busy host or with late
@@ -27,7 +33,7 @@ from typing import Literal
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite
 from satlab.check.trace import causes
-from satlab.common.statistics import Interval, holm, interval, median, ranks
+from satlab.common.statistics import MIN_RUNS, Interval, holm, interval, median, ranks
 
 ALPHA = 0.05
 """Probability of a false alarm over all comparisons of a check."""
@@ -48,7 +54,13 @@ case without times. The round-trip time and the host's losses do matter, because
 what a program sends.
 """
 Result = Literal["pass", "fail", "to be determined", "unsupported", "not measurable"]
-ComparisonResult = Literal["slower", "no slower", "undecided", "not measurable"]
+ComparisonResult = Literal[
+    "failed", "slower", "no slower", "undecided", "unsupported", "not measurable"
+]
+LIMIT_FACTOR = 2.0
+"""A transfer that is this much slower than every one of the baseline has failed. "Undecided" has
+the same factor: it says that twice the time could not be detected.
+"""
 Samples = Mapping[str, Sequence[Sample]]
 """By case."""
 
@@ -57,7 +69,8 @@ Samples = Mapping[str, Sequence[Sample]]
 class TargetVerdict:
     """Verdict on a case at one mark.
 
-    Median and interval in s; infinite where too many samples never reached the mark.
+    Median and interval in s; infinite where too many samples never reached the mark. With fewer
+    than MIN_RUNS samples `interval_s` is their range, and no confidence interval.
 
     `mark_mb` None: a test case as a whole, which has no time limit. `died` has the reasons of
     failed connections. `off` is the number of samples out of calibration. They are counted only if
@@ -74,6 +87,11 @@ class TargetVerdict:
     died: tuple[str, ...]
     result: Result
     off: int = 0
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there are enough samples for a confidence interval."""
+        return self.n >= MIN_RUNS
 
     @property
     def is_open(self) -> bool:
@@ -114,7 +132,8 @@ def _against_target(
     is_test = mark_mb is None
     counted = counted_of(samples, is_test=is_test)
     times = sorted_times(counted, mark)
-    spread = interval(times, median)
+    has_interval = len(times) >= MIN_RUNS
+    spread = interval(times, median) if has_interval else Interval(times[0], times[-1])
     died = {one.reason for one in counted if one.status in ("failed", "unsupported")}
     result: Result
     if any(one.status == "unsupported" for one in counted):
@@ -182,12 +201,15 @@ def sorted_times(samples: Sequence[Sample], index: int) -> list[float]:
 class BaselineComparison:
     """A case at one mark, compared with the baseline.
 
-    `p` is one-sided. `detectable` is the smallest relative slowdown that would be found with
-    probability POWER. If that is above 1, it is None and a case that is not slower is "undecided".
-    Both are None if the result is "not measurable". `n` and `n_baseline` count samples in the
-    comparison, `off` and `off_baseline` samples out of calibration. `grown_s` is the growth of the
-    mean seconds per cause over whole transfers, for every mark the same; None: one side was not
-    traced.
+    `p` is one-sided: of the times or, if some of the baseline's transfers did not complete, of the
+    number of these, whichever is smaller. `p_adjusted` is corrected for all comparisons together.
+    `detectable` is the smallest relative slowdown that would be found with probability POWER. If
+    that is above 1, it is None and a case that is not slower is "undecided". All three are None if
+    no test was made: the result is "failed" by rule, "unsupported" or "not measurable". `n` and
+    `n_baseline` count samples in the comparison, `off` and `off_baseline` samples out of
+    calibration; `incomplete` and `incomplete_baseline` count those of `n` that did not complete up
+    to this mark, and `reasons` says why (of this check). `grown_s` is the growth of the mean
+    seconds per cause over whole transfers, for every mark the same; None: one side was not traced.
     """
 
     case: str
@@ -202,67 +224,181 @@ class BaselineComparison:
     off: int = 0
     off_baseline: int = 0
     grown_s: Mapping[str, float] | None = None
+    p_adjusted: float | None = None
+    tolerance: float = 0.0
+    incomplete: int = 0
+    incomplete_baseline: int = 0
+    reasons: tuple[str, ...] = ()
 
     @property
     def is_slower(self) -> bool:
-        return self.result == "slower"
+        """Whether the build is worse than its baseline: slower, or failed."""
+        return self.result in ("slower", "failed")
+
+    @property
+    def is_tolerated(self) -> bool:
+        """Whether the build is slower beyond chance, but by no more than the tolerance."""
+        is_beyond_chance = self.p_adjusted is not None and self.p_adjusted <= ALPHA
+        return self.result == "no slower" and is_beyond_chance
 
     @property
     def grew(self) -> str | None:
-        """The cause that grew most, of a slower case; None if it is unknown."""
-        return causes.largest(self.grown_s) if self.is_slower and self.grown_s else None
+        """The cause that grew most, of a slower case; None if none did, or it is unknown."""
+        if not self.is_slower or not self.grown_s or max(self.grown_s.values()) <= 0:
+            return None
+        return causes.largest(self.grown_s)
 
     @property
-    def ratio(self) -> float:
-        """Median / median of the baseline; 1 where both are infinite."""
-        if math.isinf(self.baseline_s):
-            return 1.0 if math.isinf(self.median_s) else 0.0
+    def ratio(self) -> float | None:
+        """Median / median of the baseline; None if one of them was never reached."""
+        if math.isinf(self.baseline_s) or math.isinf(self.median_s):
+            return None
         return self.median_s / self.baseline_s
 
 
+@dataclass(frozen=True)
+class _Side:
+    """The counted samples of a case on one side, at one mark."""
+
+    samples: Sequence[Sample]
+    mark: int
+    is_last: bool
+
+    @property
+    def times(self) -> list[float]:
+        return sorted_times(self.samples, self.mark)
+
+    @property
+    def incomplete(self) -> list[Sample]:
+        """Samples that did not reach the mark or, at the last one, did not end well."""
+        return [
+            one
+            for one in self.samples
+            if one.times_s[self.mark] is None or (self.is_last and one.status != "ok")
+        ]
+
+    @property
+    def is_unsupported(self) -> bool:
+        return any(one.status == "unsupported" for one in self.samples)
+
+    @property
+    def none_completes(self) -> bool:
+        return len(self.incomplete) == len(self.samples)
+
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(sorted({one.reason or one.status for one in self.incomplete}))
+
+
 def against_baseline(
-    marks_mb: Sequence[float], samples: Samples, baseline: Samples, tolerance: float
+    marks_mb: Sequence[float],
+    samples: Samples,
+    baseline: Samples,
+    tolerance: float,
+    limits_s: Mapping[str, float] | None = None,
 ) -> list[BaselineComparison]:
-    """Compare the cases that both checks have; `tolerance` is the tolerated relative slowdown. The
-    probability of a false alarm is divided among the measurable comparisons only.
+    """Compare the cases that both checks have.
+
+    `tolerance` is the tolerated relative slowdown, `limits_s` the time limits of the cases. The
+    probability of a false alarm is divided among the tests only, not among comparisons without one.
     """
     source = random.Random(SEED)  # noqa: S311 - statistics, not a secret
     compared: dict[tuple[str, int], BaselineComparison] = {}
-    times: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
+    tested: dict[tuple[str, int], tuple[_Side, _Side]] = {}
     for case in samples:
         if case not in baseline:
             continue
-        sides = samples[case], baseline[case]
         for mark, mark_mb in enumerate(marks_mb):
-            now, before = (sorted_times(counted_of(side), mark) for side in sides)
+            is_last = mark + 1 == len(marks_mb)
+            now, before = (
+                _Side(counted_of(side), mark, is_last) for side in (samples[case], baseline[case])
+            )
+            result = _without_test(
+                now,
+                before,
+                is_measurable=is_measurable(samples[case]) and is_measurable(baseline[case]),
+                limit_s=(limits_s or {}).get(case, math.inf),
+            )
             compared[case, mark] = BaselineComparison(
                 case=case,
                 mark_mb=mark_mb,
-                median_s=median(now),
-                baseline_s=median(before),
+                median_s=median(now.times),
+                baseline_s=median(before.times),
                 p=None,
-                n=len(now),
-                n_baseline=len(before),
+                n=len(now.samples),
+                n_baseline=len(before.samples),
                 detectable=None,
-                result="not measurable",
+                result=result or "undecided",
                 off=_off(samples[case]),
                 off_baseline=_off(baseline[case]),
-                grown_s=grown_s(*sides),
+                grown_s=grown_s(samples[case], baseline[case]),
+                tolerance=tolerance,
+                incomplete=len(now.incomplete),
+                incomplete_baseline=len(before.incomplete),
+                reasons=now.reasons(),
             )
-            if all(is_measurable(side) for side in sides):
-                times[case, mark] = now, before
-    p_values = [p_slower(now, before, source) for now, before in times.values()]
-    for key, p, adjusted in zip(times, p_values, holm(p_values), strict=True):
-        now, before = times[key]
-        is_slower = adjusted <= ALPHA and median(now) > median(before) * (1 + tolerance)
-        smallest = detectable(before, len(now), tolerance, len(times), source)
+            if result is None:
+                tested[case, mark] = now, before
+    compared |= _tested(compared, tested, tolerance, source)
+    return list(compared.values())
+
+
+def _without_test(
+    now: _Side, before: _Side, *, is_measurable: bool, limit_s: float
+) -> ComparisonResult | None:
+    """Return the result that needs no test; None if one is needed."""
+    if now.is_unsupported and before.none_completes:
+        return "unsupported"
+    if not is_measurable:
+        return "not measurable"
+    # If the baseline is as dead, too: it would accept any result.
+    if now.is_unsupported or all(one.status == "failed" for one in now.samples):
+        return "failed"
+    if before.incomplete:
+        return "no slower" if before.none_completes and not now.incomplete else None
+    is_far = limit_s > LIMIT_FACTOR * before.times[-1]
+    has_failed = any(
+        one.status != "censored" or one.stalled_after_s is not None or is_far
+        for one in now.incomplete
+    )
+    return "failed" if has_failed else None
+
+
+def _tested(
+    compared: Mapping[tuple[str, int], BaselineComparison],
+    sides: Mapping[tuple[str, int], tuple[_Side, _Side]],
+    tolerance: float,
+    source: random.Random,
+) -> dict[tuple[str, int], BaselineComparison]:
+    """Return the comparisons of `sides`, with their tests."""
+    of_times = [p_slower(now.times, before.times, source) for now, before in sides.values()]
+    of_failures = {
+        key: p_more_fail(
+            (len(now.incomplete), len(now.samples)), (len(before.incomplete), len(before.samples))
+        )
+        for key, (now, before) in sides.items()
+        if before.incomplete and now.incomplete
+    }
+    adjusted = holm([*of_times, *of_failures.values()])
+    adjusted_failures = dict(zip(of_failures, adjusted[len(sides) :], strict=True))
+    found = {}
+    for key, p, p_adjusted in zip(sides, of_times, adjusted, strict=False):
+        now, before = sides[key]
+        smallest = detectable(before.times, len(now.samples), tolerance, len(adjusted), source)
         result: ComparisonResult = "no slower"
-        if is_slower:
+        if adjusted_failures.get(key, 1.0) <= ALPHA:
+            result = "failed"
+        elif p_adjusted <= ALPHA and median(now.times) > median(before.times) * (1 + tolerance):
             result = "slower"
         elif smallest is None:
             result = "undecided"
-        compared[key] = replace(compared[key], result=result, p=p, detectable=smallest)
-    return list(compared.values())
+        found[key] = replace(
+            compared[key],
+            result=result,
+            p=min(p, of_failures.get(key, 1.0)),
+            p_adjusted=min(p_adjusted, adjusted_failures.get(key, 1.0)),
+            detectable=smallest,
+        )
+    return found
 
 
 def grown_s(now: Sequence[Sample], before: Sequence[Sample]) -> dict[str, float] | None:
@@ -289,6 +425,18 @@ def p_slower(now: Sequence[float], before: Sequence[float], source: random.Rando
     # Mean ranks of ties are multiples of one half: exact in binary.
     higher = sum(sum(source.sample(pooled, len(now))) >= observed for _ in range(PERMUTATIONS))
     return (higher + 1) / (PERMUTATIONS + 1)
+
+
+def p_more_fail(now: tuple[int, int], before: tuple[int, int]) -> float:
+    """Return Fisher's exact one-sided p: the probability that so many of the failed transfers, or
+    more, are of this build if both fail equally often. Each side: failed, all.
+    """
+    failed, n = now[0] + before[0], now[1] + before[1]
+    ways = sum(
+        math.comb(now[1], k) * math.comb(before[1], failed - k)
+        for k in range(now[0], min(failed, now[1]) + 1)
+    )
+    return ways / math.comb(n, failed)
 
 
 def detectable(

@@ -319,6 +319,7 @@ class _Connections:
         return self.ends.sample(self.request, number, ended, seen), ended, seen
 
     def _without_server(self, gone: ExitReport) -> Sample:
+        gone = gone.of_program(SERVER)
         why = UNSUPPORTED if gone.is_refusal else f"the server: {gone.reason or 'it ended early'}"
         return self._not_measured(why)
 
@@ -362,10 +363,10 @@ class _Connections:
                 raise KeyboardInterrupt
             gone = server.poll()
             if gone is not None and client.poll(END_S) is None:
-                return client.stop(), self._without_server(gone).reason
+                return client.stop().of_program(CLIENT), self._without_server(gone).reason
             if self.halt.is_set() and not self.stop.is_set():
                 return client.stop(), "the lab broke"
-        return ended, UNSUPPORTED if ended.is_refusal else ""
+        return ended.of_program(CLIENT), UNSUPPORTED if ended.is_refusal else ""
 
     def _start(self, side: str, program: EndpointProgram, log: str) -> SandboxedProcess:
         place = self.up.place(self.up.topology.node_of(Role(side)))
@@ -379,9 +380,12 @@ class _Connections:
                 )
             if mount.source.is_relative_to(self.request.pki.folder):
                 privileges.chown(mount.source, box.uid)
-        return sandboxed_program.start(
-            program.in_sandbox(box, place), program.argv, self.folder / log
-        )
+        try:
+            return sandboxed_program.start(
+                program.in_sandbox(box, place), program.argv, self.folder / log
+            )
+        except NotStartedError as error:
+            raise sandboxed_program.unbuilt(side, str(error)) from error
 
 
 UNSUPPORTED = "the program does not support it (exit status 127)"

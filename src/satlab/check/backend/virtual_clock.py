@@ -3,13 +3,14 @@
 own link model.
 """
 
+import itertools
 import json
 import os
 import random
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from satlab.check import case_link, time_floors
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint import lockstep
 from satlab.check.endpoint.lockstep import LockstepPair
-from satlab.check.samples import Options, Sample
+from satlab.check.samples import Options, Sample, stalled
 from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import careful_resume, trace_reader
 from satlab.common import paths, processes
@@ -186,7 +187,7 @@ def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
     is_complete = len(outcome["transfers"]) == (2 if case.second_after_s else 1)
     sender, receiver = last["sender"] or {}, last["receiver"] or {}
     states = outcome["samples"]
-    return Sample(
+    found = Sample(
         case=case.id,
         seed=outcome["request"]["seed"],
         status=last["status"],
@@ -202,3 +203,16 @@ def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
         spent_s=trace_reader.of_outcome(outcome, plan).spent_s() if states else None,
         simulated_s=last["started_s"] + last["duration_s"],
     )
+    last_s = _last_arrival_s(states, last["started_s"])
+    return stalled(found, last_s, case.timeout_s) if states else found
+
+
+def _last_arrival_s(states: Sequence[Mapping[str, Any]], started_s: float) -> float:
+    """Return when payload of the last transfer arrived for the last time, s from its start."""
+    own = [one for one in states if one["t_s"] >= started_s]
+    arrivals = [
+        one["t_s"] - started_s
+        for before, one in itertools.pairwise([{"received_bytes": 0}, *own])
+        if one["received_bytes"] != before["received_bytes"]
+    ]
+    return arrivals[-1] if arrivals else 0.0

@@ -28,7 +28,7 @@ from satlab.check.endpoint.pair import (
     TransferRequest,
     read_only,
 )
-from satlab.check.samples import Sample, Status
+from satlab.check.samples import STALL_S, Sample, Status
 from satlab.check.sandboxed_program import ExitReport
 from satlab.check.suite import Case
 from satlab.check.trace.captured_transfer import CapturedTransfer
@@ -58,10 +58,6 @@ PLACEHOLDERS = {
 PAYLOAD = "payload"
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 BLOCK_BYTES = 1 << 20
-HANG_S = 5.0
-"""A transfer that runs into its timeout is stalled if nothing arrived for this time, s; otherwise
-it is slow.
-"""
 MIN_COMPLETE_SHARE = 0.98
 """Share of the payload that must have arrived if the client leaves no file."""
 
@@ -144,7 +140,7 @@ class CommandLinePair(EndpointPair):
     ) -> tuple[Status, str]:
         if ended.stop_reason.startswith("it did not end within"):
             last_s = max((one.t_s for one in wire.arrivals), default=0.0)
-            is_moving = request.case.timeout_s - last_s < HANG_S
+            is_moving = request.case.timeout_s - last_s < STALL_S
             if is_moving:
                 return "censored", ended.stop_reason
             return "failed", f"it stalled: nothing arrived after {last_s:.1f} s"

@@ -208,8 +208,8 @@ class InteropPair(EndpointPair):
                 log = folder / f"compliance-{role}.log"
                 running = sandboxed_program.start(box, program.argv, log)
             except NotStartedError as error:
-                return f"the {role}: {error}"
-            ended = running.poll(COMPLIANCE_S + 5) or running.stop()
+                raise sandboxed_program.unbuilt(role, str(error)) from error
+            ended = (running.poll(COMPLIANCE_S + 5) or running.stop()).of_program(role)
         if ended.is_refusal:
             return ""
         outcome = ended.reason or "it ended with status 0"

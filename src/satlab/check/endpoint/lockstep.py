@@ -9,6 +9,7 @@ runs without a sandbox.
 
 import contextlib
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from satlab.check import sandboxed_program
 from satlab.check.endpoint import command_pair
 from satlab.check.endpoint.pair import CLIENT, SERVER, Environment
 from satlab.check.samples import Sample
@@ -30,6 +32,8 @@ LIMIT_S = 950.0
 TAIL_CHARACTERS = 300
 LOG_END_BYTES = 16 << 10
 TRIAL_S = 10.0
+REPORT = ".report"
+"""Suffix of satbox's report on a program, next to its log."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,24 @@ class LockstepPair:
         """Return the words of both commands, by side."""
         return self.words
 
+    def options(self) -> list[str]:
+        """Return the options of `satlab check` that name these programs, without their variables."""
+        known = [
+            each
+            for words in self.words.values()
+            for each in (command_pair.programs_folder(Path(words[0])), *map(Path, words[1:]))
+        ]
+        return [
+            *("--virtual-client", shlex.join(self.words[CLIENT])),
+            *("--virtual-server", shlex.join(self.words[SERVER])),
+            *(
+                word
+                for path in self.allow_read
+                if path not in known
+                for word in ("--allow-read", str(path))
+            ),
+        ]
+
     def unsupported_reason(self, case: Case, request: Mapping[str, Any]) -> str:
         """Return why programs cannot run a case; empty if they can."""
         if case.source_mbps is not None:
@@ -71,16 +93,18 @@ class LockstepPair:
             root = own / "root"
             root.mkdir()
             yield {
-                side: self._command(side, own, root, f"{name}.{side}.log")
+                side: self._command(side, own, root, raw.resolve() / f"{name}.{side}")
                 for side in (CLIENT, SERVER)
             }
 
-    def _command(self, side: str, own: Path, root: Path, log: str) -> dict[str, Any]:
+    def _command(self, side: str, own: Path, root: Path, place: Path) -> dict[str, Any]:
         mounts = tuple(Mount(path) for path in self.allow_read)
         variables = self.environment.get(side, {})
         box = Sandbox(mounts=mounts, name=side, variables=variables, limits=Limits(LIMIT_S))
-        argv = [*box.argv(own / f"{side}.json", root), *self.words[side]]
-        return {"argv": argv, "environment": sandbox.ENVIRONMENT, "log": log}
+        report = place.with_name(f"{place.name}{REPORT}")
+        report.unlink(missing_ok=True)  # of an earlier, stopped attempt
+        argv = [*box.argv(own / f"{side}.json", root, report), *self.words[side]]
+        return {"argv": argv, "environment": sandbox.ENVIRONMENT, "log": f"{place.name}.log"}
 
 
 def parse(
@@ -165,16 +189,34 @@ def needs_root() -> bool:
 
 
 def with_output(found: Sample, raw: Path, name: str) -> Sample:
-    """Add the last output of the failed program to the reason of a sample."""
+    """Add the last output of the failed program to the reason of a sample.
+
+    Raises:
+        HostError: a sandbox could not be built.
+    """
+    for side in (CLIENT, SERVER):
+        report = raw.resolve() / f"{name}.{side}{REPORT}"
+        used = sandbox.read_report(report)
+        report.unlink(missing_ok=True)
+        ended = re.fullmatch(rf"the {side}: it ended with status (\d+)", found.reason)
+        status = int(ended[1]) if ended else 0
+        fault = sandboxed_program.sandbox_fault(used, status, _tail(raw, name, side))
+        if fault:
+            raise sandboxed_program.unbuilt(side, fault)
     side = found.reason.removeprefix("the ").partition(":")[0]
     if found.status != "failed" or side not in (CLIENT, SERVER):
         return found
+    tail = _tail(raw, name, side)
+    return replace(found, reason=f"{found.reason}: {tail}") if tail else found
+
+
+def _tail(raw: Path, name: str, side: str) -> str:
+    """Return the end of a program's log, on one line."""
     lines = plain_files.end_of(raw.resolve(), f"{name}.{side}.log", LOG_END_BYTES).split("\n")[-4:]
     printable = (
         "".join(one if one.isprintable() else " " for one in line).strip() for line in lines
     )
-    tail = " | ".join(printable).strip(" |")[-TAIL_CHARACTERS:]
-    return replace(found, reason=f"{found.reason}: {tail}") if tail else found
+    return " | ".join(printable).strip(" |")[-TAIL_CHARACTERS:]
 
 
 def _name(words: tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ from satlab.check.endpoint.pair import (
     TransferRequest,
     read_only,
 )
-from satlab.check.samples import Options, Sample, Status
+from satlab.check.samples import Options, Sample, Status, stalled
 from satlab.check.sandboxed_program import ExitReport, read_json_lines
 from satlab.check.suite import Case
 from satlab.check.trace import careful_resume
@@ -140,6 +140,7 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
     if client["reason"].startswith("timeout after"):
         status = "censored"
     times: tuple[float | None, ...] = (None,) * len(request.marks)
+    last_arrival_s = 0.0
     # Each side's times count from its own start, the suite's times from the client's start.
     later_s = {
         side: start["t_unix_s"] - starts["client"]["t_unix_s"] for side, start in starts.items()
@@ -148,9 +149,11 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
         side = receiver["side"]
         intervals = [line for line in lines if line["type"] == "interval" and line["side"] == side]
         times = tuple(reached_s(receiver, intervals, mark, later_s[side]) for mark in request.marks)
+        arrivals = [line["t_s"] + later_s[side] for line in intervals if line["bytes"]]
+        last_arrival_s = max(arrivals, default=0.0)
         if receiver["data_equal"] is False and status == "ok":
             status, client["reason"] = "failed", "the received data differs from the sent data"
-    return Sample(
+    found = Sample(
         case=request.case.id,
         seed=request.seed,
         status=status,
@@ -164,6 +167,7 @@ def sample_of(request: TransferRequest, lines: Sequence[dict[str, Any]], missing
         symptoms=careful_resume.symptoms(sender.get("careful_resume")),
         careful_resume=_from_client_s_start(sender, later_s),
     )
+    return stalled(found, last_arrival_s, request.case.timeout_s)
 
 
 def _from_client_s_start(sender: dict[str, Any], later_s: Mapping[str, float]) -> Resumed | None:

@@ -10,13 +10,15 @@ from typing import Any
 import jsonschema
 import pytest
 
+from satlab.check import case_link
 from satlab.check.backend import virtual_clock
+from satlab.check.backend.virtual_clock import VirtualClock
 from satlab.check.conftest import small
 from satlab.check.endpoint import lockstep
 from satlab.check.samples import Sample
 from satlab.check.suite import Case
 from satlab.common import paths
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, HostError
 
 SCHEMA = json.loads((paths.SCHEMAS / "virtual-interface.schema.json").read_text())
 PLAIN: dict[str, Any] = {"client": {}, "server": {}}
@@ -75,6 +77,8 @@ def test_a_failed_program_s_last_output_is_in_the_reason(
     status: Any, reason: str, expected: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a-1.server.log").write_text("no\x1bkey\nbye\n")
+    used = {"status": 1, "why": "", "lasted_s": 1, "cpu_s": 1, "peak_bytes": 1, "waited_s": 0}
+    (tmp_path / "a-1.server.report").write_text(json.dumps(used))
     assert (
         lockstep.with_output(Sample("a", 1, status, reason, (None,)), tmp_path, "a-1").reason
         == expected
@@ -108,3 +112,30 @@ def test_a_request_with_programs_follows_its_schema(tmp_path: Path) -> None:
 )
 def test_lines_follow_the_schema(line: dict[str, Any], *, is_valid: bool) -> None:
     assert jsonschema.Draft202012Validator(SCHEMA).is_valid(line) is is_valid
+
+
+def test_a_sandbox_that_cannot_be_built_is_no_failure_of_the_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses = tmp_path / "satbox"
+    refuses.write_text("#!/bin/sh\necho 'error: unshare: Operation not permitted' >&2\nexit 3\n")
+    refuses.chmod(0o755)
+    monkeypatch.setattr(paths, "SATBOX", refuses)
+    plan = small({"targets_s": [None]}, marks_mb=[0.1])
+    link = case_link.build(plan, plan.cases[0], tmp_path / "profiles")
+    clock = VirtualClock(programs=lockstep.parse("cat", "cat"))
+    with pytest.raises(HostError, match="cannot be built: error: unshare") as caught:
+        clock.sample(plan, plan.cases[0], link, 1, tmp_path)
+    assert "user namespaces" in caught.value.hint
+
+
+def test_the_status_of_a_program_is_not_that_of_its_sandbox(tmp_path: Path) -> None:
+    """satbox reports a program that ended by itself, also with the status of its own errors."""
+    (tmp_path / "a-1.client.log").write_text("error: unshare: Operation not permitted\n")
+    used = {"why": "", "lasted_s": 0.1, "cpu_s": 0.1, "peak_bytes": 1, "waited_s": 0.0}
+    (tmp_path / "a-1.client.report").write_text(json.dumps({"status": 3} | used))
+    failed = Sample("a", 1, "failed", "the client: it ended with status 3", (None,))
+    assert lockstep.with_output(failed, tmp_path, "a-1").status == "failed"
+    assert not (tmp_path / "a-1.client.report").exists()
+    with pytest.raises(HostError):
+        lockstep.with_output(failed, tmp_path, "a-1")

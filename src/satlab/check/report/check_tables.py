@@ -2,50 +2,135 @@
 """The tables of a check, for a terminal, a pull request (Markdown) and the HTML page."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from satlab.check import check_file
+from satlab.check import check_file, verdict
 from satlab.check.check_file import Verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.samples import Sample
 from satlab.check.trace import causes
 from satlab.check.verdict import BaselineComparison, TargetVerdict
 from satlab.common import console, escape
+from satlab.common.statistics import MIN_RUNS
 from satlab.report import text_tables
-from satlab.report.page import Cell, Row, State, Table
+from satlab.report.page import Cell, Row, Table
 
 SHORT_TEXT_COLUMNS = ("case", "verdict", "main cause", "grew most")
-TEXT_COLUMNS = (*SHORT_TEXT_COLUMNS, "source", "symptom or warning", "seeds")
+TEXT_COLUMNS = (*SHORT_TEXT_COLUMNS, "source", "symptom or warning", "seeds", "reason")
 """Left-aligned columns; the short ones are not wrapped."""
-RESULT_WORDS = {"fail": "FAIL", "to be determined": "measured", "slower": "SLOWER"}
+RESULT_WORDS = {
+    "fail": "FAIL",
+    "to be determined": "measured",
+    "slower": "SLOWER",
+    "failed": "FAILED",
+}
 UNKNOWN = "unknown"
+_FAILURES = "transfers that did not complete"
 
 
-def table(title: str, head: Sequence[str], rows: Sequence[Row]) -> Table:
+def table(title: str, head: Sequence[str], rows: Sequence[Row], caption: str = "") -> Table:
     """Return a table of a check. Columns that are not in `TEXT_COLUMNS` hold numbers."""
     numbers = frozenset(head) - frozenset(TEXT_COLUMNS)
-    return Table(tuple(head), rows, numbers=numbers, verdict="verdict", title=title)
+    return Table(
+        tuple(head), rows, numbers=numbers, verdict="verdict", title=title, caption=caption
+    )
 
 
 def verdict_cell(text: str) -> Cell:
     """Return a verdict in words with its state."""
     is_bad = text.startswith("FAIL") or text == "SLOWER"
-    state: State = "good" if text in ("pass", "no slower") else "bad" if is_bad else ""
-    return Cell(text, state)
+    is_good = text in ("pass", "no slower", WITHIN_TOLERANCE)
+    return Cell(text, "good" if is_good else "bad" if is_bad else "")
 
 
 def show(check: CheckResult) -> None:
-    """Print all tables, and the path of the page, on stdout."""
+    """Print all tables, the summary and the path of the page on stdout.
+
+    Reasons have lines of their own: in a column, a long one would squeeze all others.
+    """
     out = console.for_tables()
     for each in tables(check):
+        if each.title == _FAILURES:
+            lines = (f"  {case}, seeds {seeds}: {reason}" for case, seeds, reason in each.rows)
+            console.say("\n".join([f"{each.title}:", *lines, ""]))
+            continue
         out.print(text_tables.terminal(each, unwrapped=(*SHORT_TEXT_COLUMNS, "95 % interval")))
+        if each.caption:
+            out.print(escape.terminal(each.caption))
+            out.print()
+    console.say(summary(check))
     console.say(f"{check.folder}/check.html, {pace(check)}")
 
 
 def markdown(check: CheckResult) -> str:
-    title = escape.markdown(f"{check.suite.name}: {check.input.stack}, {check.input.clock} clock")
-    return "\n".join([f"### {title}\n", *map(text_tables.markdown, tables(check))])
+    """Return all tables as Markdown. The first line is the summary, a heading."""
+    title = escape.markdown(summary(check))
+    parts = [f"### {title}\n"]
+    for each in tables(check):
+        parts.append(text_tables.markdown(each))
+        if each.caption:
+            parts.append(f"{escape.markdown(each.caption)}\n")
+    return "\n".join(parts)
+
+
+MOST_NAMED = 3
+"""Largest number of cases that the summary names; the others are counted."""
+
+
+def summary(check: CheckResult) -> str:
+    """Return one line: what failed or became slower, by how much and by which cause; or that
+    nothing did.
+    """
+    head = f"{check.suite.name}, {check.input.stack}"
+    bad = [_headline(one) for one in _worst(check.comparisons or ())]
+    compared = {(one.case, one.mark_mb) for one in check.comparisons or ()}
+    missed = [
+        one
+        for one in check.verdicts
+        if one.result == "fail" and (one.case, one.mark_mb) not in compared
+    ]
+    bad += [f"{one.case} {_megabytes(one)} MB fails its target" for one in missed if one.mark_mb]
+    bad += [f"{one.case} fails" for one in missed if not one.mark_mb]
+    if bad:
+        more = f"; {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
+        return f"{head}: {'; '.join(bad[:MOST_NAMED])}{more}"
+    if check.comparisons:
+        counts = Counter(one.result for one in check.comparisons)
+        found = ", ".join(f"{count} {result}" for result, count in counts.items())
+        return f"{head}: {found}, of {len(check.comparisons)} comparisons with the baseline"
+    met, judged, what = verdict.met(
+        (one.mark_mb, one.target_s, one.result) for one in check.verdicts
+    )
+    return f"{head}: {met} of {judged} {what}" if judged else f"{head}: measured, without targets"
+
+
+def _worst(comparisons: Sequence[BaselineComparison]) -> list[BaselineComparison]:
+    """Return the worst mark of each case that is slower or failed; failures first, then by ratio."""
+    bad = sorted(
+        (one for one in comparisons if one.is_slower),
+        key=lambda one: (one.result == "failed", one.ratio or math.inf),
+        reverse=True,
+    )
+    return list({one.case: one for one in reversed(bad)}.values())[::-1]
+
+
+def _headline(one: BaselineComparison) -> str:
+    what = f"{one.case} {one.mark_mb:g} MB"
+    if one.result == "failed":
+        return f"{what} FAILED, {one.incomplete} of {one.n} transfers did not complete"
+    times = f"{seconds(one.baseline_s)} s to {seconds(one.median_s)} s"
+    factor = f"\u00d7 {one.ratio:.2f}, " if one.ratio is not None else ""
+    grew = f", {grew}" if (grew := growth(one)) else ""
+    return f"{what} SLOWER, {factor}{times}{grew}"
+
+
+def growth(one: BaselineComparison) -> str:
+    """Return the cause that grew most, and by how much; empty if it is unknown."""
+    if one.grew is None or one.grown_s is None:
+        return ""
+    return f"{one.grew} {one.grown_s[one.grew]:+.2f} s"
 
 
 def tables(check: CheckResult) -> list[Table]:
@@ -56,7 +141,9 @@ def tables(check: CheckResult) -> list[Table]:
             "comparison with the baseline",
             _COMPARISONS_HEAD,
             [_comparison_row(one) for one in check.comparisons or ()],
+            _comparisons_caption(check.comparisons or ()),
         ),
+        _failures(check),
         _growth(check),
         _other_checks(check),
         _times_by_cause(check),
@@ -102,7 +189,19 @@ def _verdicts(check: CheckResult) -> Table:
         f"{check.suite.name}: {check.suite.source}{reference}",
         tuple(head[column] for column in kept),
         [tuple(row[column] for column in kept) for row in rows],
+        " ".join(
+            text for name, text in _VERDICT_TERMS.items() if name in (head[each] for each in kept)
+        ),
     )
+
+
+_VERDICT_TERMS = {
+    "floor s": "Floor: the shortest possible time, by round trips and the rate of the link.",
+    "95 % interval": (
+        "95 % interval: of the median, by bootstrap; none with fewer than 5 samples. Its upper end"
+        " must meet a target, or without an interval the slowest sample."
+    ),
+}
 
 
 def _verdict_row(one: TargetVerdict, check: CheckResult) -> Row:
@@ -112,7 +211,7 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> Row:
     reference_s = None if one.mark_mb is None else by_mark.get(one.mark_mb)
     incomplete = f", {one.censored} incomplete" if one.censored else ""
     off = f", {one.off} out of calibration" if one.off else ""
-    died = f": {'; '.join(one.died)}" if one.died else ""
+    ends = (seconds(one.interval_s.low), seconds(one.interval_s.high))
     return (
         one.case,
         f"{link.forward_mbps:.4g}/{link.return_mbps:.3g}",
@@ -121,9 +220,9 @@ def _verdict_row(one: TargetVerdict, check: CheckResult) -> Row:
         floor(one, check),
         "" if reference_s is None else f"{reference_s:g}",
         seconds(one.median_s),
-        f"{seconds(one.interval_s.low)} to {seconds(one.interval_s.high)}",
+        " to ".join(ends) if one.has_interval else "",
         f"{one.n}{incomplete}{off}",
-        verdict_cell(f"{RESULT_WORDS.get(one.result, one.result)}{died}"),
+        verdict_cell(RESULT_WORDS.get(one.result, one.result)),
     )
 
 
@@ -148,22 +247,67 @@ _COMPARISONS_HEAD = ("case", "MB", "baseline s", "now s", "ratio", "p", "detecta
 
 def _comparison_row(one: BaselineComparison) -> Row:
     detectable = "over 100 %" if one.detectable is None else f"{one.detectable:.0%}"
+    word = WITHIN_TOLERANCE if one.is_tolerated else RESULT_WORDS.get(one.result, one.result)
     return (
         one.case,
         f"{one.mark_mb:g}",
         seconds(one.baseline_s),
         seconds(one.median_s),
-        f"{one.ratio:.3f}",
+        "" if one.ratio is None else f"{one.ratio:.3f}",
         "" if one.p is None else f"{one.p:.2g}",
         "" if one.p is None else detectable,
-        verdict_cell(RESULT_WORDS.get(one.result, one.result)),
+        verdict_cell(word),
     )
+
+
+WITHIN_TOLERANCE = "slower within tolerance"
+
+
+def _comparisons_caption(comparisons: Sequence[BaselineComparison]) -> str:
+    """Explain the columns, and the verdicts that occur."""
+    if not comparisons:
+        return ""
+    tests = sum(one.p is not None for one in comparisons)
+    tolerance = comparisons[0].tolerance
+    results = {one.result for one in comparisons}
+    texts = [
+        "Ratio: now / baseline. p: probability of samples this slow if both builds were equal"
+        " (one-sided rank-sum test). A case is SLOWER if the ratio exceeds"
+        f" {1 + tolerance:g} (tolerance {tolerance:.0%}) and p, corrected for {tests} tests (Holm),"
+        f" is at most {verdict.ALPHA:g}."
+    ]
+    if any(one.is_tolerated for one in comparisons):
+        texts.append(f"{WITHIN_TOLERANCE.capitalize()}: such a p, but not such a ratio.")
+    if tests:
+        texts.append(
+            "Detectable: the smallest slowdown that these numbers of samples find with a"
+            f" probability of {verdict.POWER:.0%}, by the spread of the baseline."
+        )
+    if "undecided" in results:
+        texts.append("Undecided: not even twice the time would be found; take more samples.")
+    if "failed" in results:
+        texts.append(
+            "FAILED: a transfer did not complete, and all of the baseline did, or too many more"
+            " than of the baseline; or none completed."
+        )
+    return " ".join(texts)
+
+
+def _failures(check: CheckResult) -> Table:
+    """Transfers that did not complete, with the seeds of their samples and the reason."""
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for case, samples in check.samples.items():
+        for one in samples:
+            if one.status != "ok":
+                seeds.setdefault((case, one.reason or one.status), []).append(str(one.seed))
+    rows = [(case, ", ".join(found), reason) for (case, reason), found in seeds.items()]
+    return table(_FAILURES, ("case", "seeds", "reason"), rows)
 
 
 def _growth(check: CheckResult) -> Table:
     """Growth of the traced cases, seconds per cause; causes without a change have no column."""
     grown = {one.case: one.grown_s for one in check.comparisons or () if one.grown_s is not None}
-    slower = {one.case for one in check.comparisons or () if one.is_slower}
+    grew = {one.case: one.grew for one in check.comparisons or () if one.is_slower}
     columns = [
         cause
         for cause in causes.CAUSES
@@ -174,7 +318,7 @@ def _growth(check: CheckResult) -> Table:
             case,
             *(f"{each[cause]:+.2f}" for cause in columns),
             f"{sum(each.values()):+.2f}",
-            causes.largest(each) if case in slower else "",
+            grew.get(case) or "",
         )
         for case, each in grown.items()
     ]
@@ -204,18 +348,19 @@ def _other_checks(check: CheckResult) -> Table:
     )
 
 
-def _median_and_interval(verdict: Verdict | None) -> str:
+def _median_and_interval(found: Verdict | None) -> str:
     """Return the text for a verdict of a check.json."""
-    if verdict is None:
+    if found is None:
         return "not run"
-    if verdict["result"] == "unsupported":
+    if found["result"] == "unsupported":
         return "unsupported"
     middle, low, high = (
         seconds(math.inf if each is None else each)
-        for each in (verdict["median_s"], verdict["low_s"], verdict["high_s"])
+        for each in (found["median_s"], found["low_s"], found["high_s"])
     )
-    mark = ", not measurable" if verdict["result"] == "not measurable" else ""
-    return f"{middle} ({low} to {high}), n {verdict['n']}{mark}"
+    mark = ", not measurable" if found["result"] == "not measurable" else ""
+    interval = f" ({low} to {high})" if found["n"] >= MIN_RUNS else ""
+    return f"{middle}{interval}, n {found['n']}{mark}"
 
 
 # --- causes, other figures, notices ---------------------------------------------------------------

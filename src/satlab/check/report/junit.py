@@ -5,7 +5,7 @@ import math
 from xml.etree import ElementTree
 
 from satlab.check.check_result import CheckResult
-from satlab.check.report.check_tables import floor, notices, seconds
+from satlab.check.report.check_tables import floor, growth, notices, seconds
 from satlab.check.verdict import BaselineComparison, TargetVerdict
 from satlab.common import escape
 
@@ -17,8 +17,10 @@ def junit(check: CheckResult) -> str:
     suite = ElementTree.Element(
         "testsuite", name=escape.xml(f"satlab.{check.suite.name}"), time=f"{check.real_s:.3f}"
     )
+    compared = {(one.case, one.mark_mb) for one in check.comparisons or ()}
     for verdict in check.verdicts:
-        _add_verdict(suite, verdict, floor(verdict, check))
+        is_compared = (verdict.case, verdict.mark_mb) in compared
+        _add_verdict(suite, verdict, floor(verdict, check), is_compared=is_compared)
     for comparison in check.comparisons or ():
         _add_comparison(suite, comparison)
     cases = suite.findall("testcase")
@@ -32,7 +34,10 @@ def junit(check: CheckResult) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -> None:
+def _add_verdict(
+    suite: ElementTree.Element, one: TargetVerdict, floor_s: str, *, is_compared: bool
+) -> None:
+    """Add the verdict on a target. Beside a comparison, which counts in its place, it is skipped."""
     case = _add_case(
         suite, one.case, "test case" if one.mark_mb is None else f"{one.mark_mb:g} MB", one.median_s
     )
@@ -40,9 +45,13 @@ def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -
         target = "" if one.target_s is None else f", target {one.target_s:g} s"
         target += f", floor {floor_s} s" if floor_s else ""
         died = f"; connection failed: {'; '.join(one.died)}" if one.died else ""
-        limit = f"upper limit {seconds(one.interval_s.high)} s"
+        limit = "upper limit" if one.has_interval else "slowest"
+        limit += f" {seconds(one.interval_s.high)} s"
         message = f"median {seconds(one.median_s)} s, {limit}{target}{died}"
-        ElementTree.SubElement(case, "failure", message=escape.xml(message))
+        if is_compared:
+            message = f"missed, but compared with the baseline: {message}"
+        kind = "skipped" if is_compared else "failure"
+        ElementTree.SubElement(case, kind, message=escape.xml(message))
     elif one.result != "pass":
         reason = {
             "not measurable": "; ".join(
@@ -58,15 +67,20 @@ def _add_verdict(suite: ElementTree.Element, one: TargetVerdict, floor_s: str) -
 def _add_comparison(suite: ElementTree.Element, one: BaselineComparison) -> None:
     case = _add_case(suite, one.case, f"{one.mark_mb:g} MB against the baseline", one.median_s)
     if one.result == "slower":
-        grew = (
-            ""
-            if one.grew is None or one.grown_s is None
-            else f"; {one.grew} {one.grown_s[one.grew]:+.2f} s"
-        )
-        message = (
-            f"{one.ratio:.3f} times the baseline's {seconds(one.baseline_s)} s, p {one.p:.2g}{grew}"
-        )
+        factor = f"{one.ratio:.3f} times" if one.ratio is not None else "never, not in"
+        message = f"{factor} the baseline's {seconds(one.baseline_s)} s, p {one.p:.2g}"
+        message += f"; {grew}" if (grew := growth(one)) else ""
         ElementTree.SubElement(case, "failure", message=message)
+    elif one.result == "failed":
+        counts = (
+            f"{one.incomplete} of {one.n} transfers did not complete, of the baseline"
+            f" {one.incomplete_baseline} of {one.n_baseline}"
+        )
+        message = ": ".join(filter(None, (counts, "; ".join(one.reasons))))
+        ElementTree.SubElement(case, "failure", message=escape.xml(message))
+    elif one.result == "unsupported":
+        message = f"unsupported: {'; '.join(one.reasons)}"
+        ElementTree.SubElement(case, "skipped", message=escape.xml(message))
     elif one.result == "not measurable":
         off = f"{one.off} samples, and {one.off_baseline} of the baseline, out of calibration"
         ElementTree.SubElement(case, "skipped", message=f"not measurable: {off}")

@@ -9,7 +9,7 @@ written as a suite of this one case, which `satlab check --suite FILE` runs.
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from satlab.check.suite import Case, Suite
@@ -84,9 +84,18 @@ class Space:
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """All quantities, the payload up to the largest one."""
+        """All quantities: the payload up to the largest one, the round trip from the case's if that
+        is shorter.
+        """
         payload, *others = QUANTITIES
-        return (Quantity(payload.name, min(payload.low, self.largest_mb), self.largest_mb), *others)
+        rtt_ms = self.base["rtt_ms"]
+        return (
+            Quantity(payload.name, min(payload.low, self.largest_mb), self.largest_mb),
+            *(
+                replace(one, low=min(one.low, rtt_ms)) if one.name == "rtt_ms" else one
+                for one in others
+            ),
+        )
 
     @property
     def base(self) -> dict[str, float]:
@@ -153,6 +162,7 @@ class Space:
         case = self.case.model_dump(exclude_defaults=True) | self._fields(values, changes)
         case |= {"id": self.case.id, "timeout_s": timeout_s, "targets_s": [target_s]}
         case.pop("reference_s", None)
+        case.pop("runs", None)
         document: dict[str, Any] = {
             "schema": "satlab/suite/1",
             "name": name,

@@ -5,6 +5,7 @@ progress.
 In the folder of a search are search.json and, for each finding, a suite finding-N.yml.
 """
 
+import shlex
 import shutil
 import threading
 import time
@@ -51,11 +52,16 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class SearchResult:
+    """`options`: words of the command line that name the stack under test."""
+
     folder: Path
     record: SearchRecord
+    options: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return a line for each finding, and the number of trials."""
+        """Return the number of trials, and for each finding a line and the command that repeats
+        it.
+        """
         found = self.record
         judged = found.trials - found.not_judged
         head = (
@@ -64,9 +70,36 @@ class SearchResult:
         )
         return [
             head,
-            *(f"  {text(one)}" for one in found.findings),
+            *(
+                line
+                for one in found.findings
+                for line in (f"  {text(one)}", f"    {self.command(one)}")
+                if line.strip()
+            ),
             f"  {self.folder / search_file.FILE}",
         ]
+
+    def command(self, finding: Finding) -> str:
+        """Return the command that repeats a finding, for a shell; empty before its suite is
+        written.
+        """
+        if finding.suite is None:
+            return ""
+        suite_file = self.folder / finding.suite
+        return shlex.join(["./satlab", "check", "--suite", str(suite_file), *self.options])
+
+
+def options_of(check: CheckRequest) -> tuple[str, ...]:
+    """Return the options of `satlab check` that name the stack under test."""
+    words: list[str] = []
+    if check.programs is not None:
+        words += check.programs.options()
+    for side, options in (("client", check.client), ("server", check.server)):
+        for name, value in options.items():
+            words += [f"--{side}", f"{name.replace('_', '-')}={value}"]
+        for name, text_ in check.environment.get(side, {}).items():
+            words += [f"--{side}-env", f"{name}={text_}"]
+    return tuple(words)
 
 
 def text(finding: Finding) -> str:
@@ -86,7 +119,7 @@ def text(finding: Finding) -> str:
         if finding.is_shrunk
         else "not shrunk yet"
     )
-    return f"{finding.kind}: {changes} ({'; '.join(filter(None, facts))}) {finding.suite or ''}".rstrip()
+    return f"{finding.kind}: {changes} ({'; '.join(filter(None, facts))})"
 
 
 def run(request: SearchRequest, log: ProgressLog) -> SearchResult:
@@ -194,6 +227,7 @@ class _Running:
             finding.suite = f"{name}.yml"
             _write_suite(self._found, finding, self._evaluator.suite_of(finding, name))
             self._log.line(f"  {text(finding)}")
+            self._log.line(f"    {self._found.command(finding)}")
         found.write(self._found.folder)
         is_shrinking = not all(one.is_shrunk for one in found.findings)
         text_ = f"{found.trials} trials, {len(found.findings)} findings"
@@ -230,10 +264,10 @@ def _space(request: SearchRequest) -> Space:
 
 def _opened(request: SearchRequest, asked: Input) -> SearchResult:
     """Return an earlier search, or a new one in a new folder."""
-    folder = request.check.resume
+    folder, options = request.check.resume, options_of(request.check)
     if folder is not None:
-        return SearchResult(folder, search_file.load(folder, asked))
+        return SearchResult(folder, search_file.load(folder, asked), options)
     folder = new_folder(request.check.out, f"search-{asked.suite}-{asked.case}")
-    new = SearchResult(folder, SearchRecord(input=asked))
+    new = SearchResult(folder, SearchRecord(input=asked), options)
     new.record.write(folder)
     return new

@@ -6,6 +6,7 @@ refused.
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 
 from satlab.check import check_run
 from satlab.check.check_run import CheckRequest
+from satlab.check.endpoint import lockstep
 from satlab.check.search import search_file, search_run
 from satlab.check.search.search_run import SearchRequest
 from satlab.cli import app
@@ -62,6 +64,11 @@ def test_a_window_that_is_too_small_is_found_and_its_suite_fails_until_it_is_fix
     assert found.record.input.reference == "quinn" and found.record.trials == 1
     assert slow.suite is not None and not (found.folder / "work").exists()
     suite = found.folder / slow.suite
+    assert found.command(slow) in "\n".join(found.lines())
+    repeated = CliRunner().invoke(
+        app, [*shlex.split(found.command(slow))[1:], "--out", str(tmp_path / "repeated")]
+    )
+    assert repeated.exit_code == ExitStatus.FAILED and "FAIL" in repeated.output
     check = CheckRequest(str(suite), out=tmp_path / "checks", client=SMALL)
     again = check_run.run(check, QUIET)
     [sample] = again.samples["medium"]
@@ -109,6 +116,31 @@ def test_a_signal_ends_a_search_that_can_be_resumed(tmp_path: Path) -> None:
 def trials_in(tmp_path: Path) -> int:
     files = list((tmp_path / "runs").glob(f"*/{search_file.FILE}"))
     return int(json.loads(files[0].read_text())["trials"]) if files else 0
+
+
+def test_the_command_of_a_finding_names_programs_and_options(tmp_path: Path) -> None:
+    script, data = tmp_path / "own" / "a b.py", tmp_path / "data"
+    script.parent.mkdir()
+    script.touch()
+    data.mkdir()
+    programs = lockstep.parse(f"python3 '{script}' --x '1 2'", "cat", [data], {})
+    variables = {"client": {"A": "b c"}, "server": {}}
+    check = CheckRequest(
+        programs=programs,
+        server={"initial_window": 2},
+        environment=variables,
+    )
+    words = list(search_run.options_of(check))
+    assert shlex.split(words[1]) == [programs.words["client"][0], str(script), "--x", "1 2"]
+    assert words[0] == "--virtual-client" and words[2] == "--virtual-server"
+    # Folders of the programs and files in the commands are readable without this option.
+    assert words[4:] == [
+        *("--allow-read", str(data)),
+        *("--client-env", "A=b c"),
+        *("--server", "initial-window=2"),
+    ]
+    again = lockstep.parse(words[1], words[3], [Path(words[5])], {})
+    assert again.words == programs.words and set(again.allow_read) == set(programs.allow_read)
 
 
 @pytest.mark.parametrize(
