@@ -4,6 +4,7 @@ states.
 """
 
 import json
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -28,6 +29,8 @@ MIN_INTERVAL_S = 0.05
 MAX_POINTS = 100_000
 ARRIVAL_INTERVAL_S = 0.01
 """Shortest time between two entries of `arrivals`, s."""
+PAUSE_S = 0.2
+"""After so long without an event, s, its end is a state of its own: nothing changed until then."""
 MAX_GAPS = 10_000
 """Largest number of gaps in the received ranges of a stream. A transfer has a few after a burst of
 losses.
@@ -205,6 +208,7 @@ class SenderPoint:
     lost_packets: int
     supply: Supply
     pacing_bps: float | None = None
+    is_app_limited: bool = False
 
 
 @dataclass
@@ -263,6 +267,50 @@ def read(log: QlogFile, size: int) -> QlogTransfer:
     return reader.transfer
 
 
+class _Requests:
+    """The requests that a server received, one stream each, and the streams that it allowed."""
+
+    def __init__(self) -> None:
+        self._open: set[float] = set()
+        self._answered: set[float] = set()
+        self._opened = 0
+        """Streams that the client has opened: all below the highest one (RFC 9000, section 2.1)."""
+        self._granted: list[tuple[float, float]] = []
+        """When how many streams were allowed in all."""
+        self._lacked = 0.0
+        """Limit at which the client said that it lacks streams."""
+
+    @property
+    def are_answered(self) -> bool:
+        """Whether every request has its whole answer: the server has nothing more to send."""
+        return self._opened > 0 and not self._open
+
+    def requested(self, stream: float) -> None:
+        if stream in self._answered or len(self._open) + len(self._answered) >= MAX_STREAMS:
+            return
+        self._open.add(stream)
+        self._opened = max(self._opened, int(stream) // 4 + 1)
+
+    def answered(self, stream: float) -> None:
+        if stream in self._open:
+            self._open.remove(stream)
+            self._answered.add(stream)
+
+    def grant(self, t_s: float, limit: float | None) -> None:
+        if limit is not None and (not self._granted or limit > self._granted[-1][1]):
+            self._granted = [*self._granted[-MAX_STREAMS:], (t_s, limit)]
+
+    def blocked(self, limit: float | None) -> None:
+        self._lacked = max(self._lacked, limit or 0.0)
+
+    def lack_streams(self, now_s: float, rtt_s: float) -> bool:
+        """Whether the client has opened all streams that it could know of: those that were allowed
+        a round trip ago.
+        """
+        known = [limit for t_s, limit in self._granted if t_s <= now_s - rtt_s]
+        return self._opened >= max(known, default=math.inf) or self._opened <= self._lacked
+
+
 class _Reader:
     def __init__(self, log: QlogFile, size: int) -> None:
         self.transfer = QlogTransfer()
@@ -278,8 +326,12 @@ class _Reader:
         """Of a stream; None: of the connection."""
         self._sent_bytes = 0.0
         self._last_stream: float | None = None
+        self._requests = _Requests()
 
     def take(self, event: Event) -> None:
+        if event.t_s - self._now > PAUSE_S and self._metrics:
+            self._add_point()  # before the pause; the next one is at its end
+            self._now = event.t_s
         if event.t_s >= self._next_point and self._metrics:
             self._add_point()
             self._next_point = event.t_s + MIN_INTERVAL_S
@@ -295,11 +347,8 @@ class _Reader:
                 self.transfer.resumption.append(event)
             case "packet_lost":
                 self.transfer.lost_packets += 1
-            case "parameters_set" if "remote" in (
-                event.data.get("owner"),
-                event.data.get("initiator"),
-            ):
-                self._peer_parameters(event.data)
+            case "parameters_set":
+                self._parameters(event.data)
 
     def finish(self) -> None:
         """Add the last state."""
@@ -312,23 +361,28 @@ class _Reader:
         if window is None or len(self.transfer.points) >= MAX_POINTS:
             return
         threshold = values.get("ssthresh")
+        rtt_ms = values.get("smoothed_rtt", 0.0) * self._unit_ms
+        supply = self._supply(rtt_ms / 1e3)
         self.transfer.points.append(
             SenderPoint(
                 t_s=self._now,
                 cwnd_bytes=window,
                 in_flight_bytes=values.get("bytes_in_flight", 0.0),
                 is_slow_start=threshold is None or window < threshold,
-                rtt_ms=values.get("smoothed_rtt", 0.0) * self._unit_ms,
+                rtt_ms=rtt_ms,
                 lost_packets=self.transfer.lost_packets
                 or int(self.transfer.retransmitted_bytes > 0),
-                supply=self._supply(),
+                supply=supply,
                 pacing_bps=values.get("pacing_rate"),
+                is_app_limited=supply != "slow" or self._requests.are_answered,
             )
         )
 
-    def _supply(self) -> Supply:
+    def _supply(self, rtt_s: float) -> Supply:
         if self.transfer.new_bytes >= self._size:
             return "done"
+        if self._requests.are_answered:
+            return "blocked" if self._requests.lack_streams(self._now, rtt_s) else "slow"
         if self._last_stream is None:
             return "slow"
         initial = self._initial_credit.get(self._initial_parameter(self._last_stream))
@@ -370,6 +424,13 @@ class _Reader:
             if value is not None:
                 self._metrics[name] = value
 
+    def _parameters(self, data: Mapping[str, Any]) -> None:
+        owners = (data.get("owner"), data.get("initiator"))
+        if "local" in owners:
+            self._requests.grant(-math.inf, number(data, "initial_max_streams_bidi"))
+        if "remote" in owners:
+            self._peer_parameters(data)
+
     def _peer_parameters(self, data: Mapping[str, Any]) -> None:
         for name in (
             "data",
@@ -386,8 +447,14 @@ class _Reader:
         if self.transfer.first_sent_s is None:
             self.transfer.first_sent_s = self._now
         for frame in _frames(data):
-            if frame.get("frame_type") == "stream":
-                self._stream_sent(*_stream(frame))
+            match frame.get("frame_type"):
+                case "stream":
+                    stream, offset, length = _stream(frame)
+                    self._stream_sent(stream, offset, length)
+                    if frame.get("fin") is True:
+                        self._requests.answered(stream)
+                case "max_streams" if frame.get("stream_type") == "bidirectional":
+                    self._requests.grant(self._now, number(frame, "maximum"))
 
     def _stream_sent(self, stream: float, offset: float, length: float) -> None:
         if stream not in self._sent and len(self._sent) >= MAX_STREAMS:
@@ -421,7 +488,10 @@ class _Reader:
                 stream, offset, length = _stream(frame)
                 # HTTP/3 and QPACK use unidirectional streams of their own.
                 if length and not int(stream) & 3:
+                    self._requests.requested(stream)
                     self._stream_received(stream, offset, length)
+            case "streams_blocked" if frame.get("stream_type") == "bidirectional":
+                self._requests.blocked(number(frame, "limit"))
             case "max_data":
                 self._credit_raised(None, number(frame, "maximum"))
             case "max_stream_data":

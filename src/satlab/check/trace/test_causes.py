@@ -67,6 +67,95 @@ def test_a_pause_shorter_than_a_round_trip_is_not_the_host() -> None:
     assert causes_of(low, low) == ["slow start", "host"]  # a round trip begins with the request
 
 
+TICKS = [replace(FULL, t_s=tick / 20, rtt_ms=500) for tick in range(1, 201)]
+"""10 s of a full window, in slow start, that never grows; a state each 50 ms, a round trip of 500
+ms.
+"""
+
+
+def until_10_s(states: list[SenderState], **changes: Any) -> dict[str, float]:
+    return spent(TransferTrace(0.0, 10.0, states, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"is_slow_start": False},
+        {"lost_packets": 3},  # a loss that did not reduce it
+        {"pacing_bps": 2_000_000.0},
+        {"in_flight_bytes": 91_000, "is_app_limited": False},  # reported before it sends again
+        {"is_handshaking": True},
+    ],
+)
+def test_a_full_window_that_never_grows_is_constant(changes: dict[str, Any]) -> None:
+    assert until_10_s([replace(state, **changes) for state in TICKS]) == {"constant window": 10.0}
+
+
+def test_a_burst_in_each_round_trip_fills_a_constant_window() -> None:
+    bursts = [
+        replace(state, in_flight_bytes=100_000 if index % 10 < 2 else 30_000)
+        for index, state in enumerate(TICKS)
+    ]
+    assert until_10_s(bursts) == {"constant window": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        # A packet more each 2.2 s: CUBIC around its plateau.
+        (lambda t: {"cwnd_bytes": 100_000 + t // 2.2 * 1200}, "slow start"),
+        (lambda t: {"cwnd_bytes": 100_000 + t // 0.5 * 1200}, "slow start"),
+        # Reduced by losses from a wider window.
+        (lambda t: {"cwnd_bytes": 200_000 if t < 1 else 100_000}, "loss recovery"),
+        (lambda t: {"payload_queue_ms": 50.0}, "link"),
+        (lambda t: {"is_app_limited": True, "in_flight_bytes": 95_000}, "flow control"),
+        (lambda t: {"in_flight_bytes": 85_000}, "pacing"),
+    ],
+)
+def test_what_grows_or_does_not_limit_is_no_constant_window(change: Any, cause: str) -> None:
+    lost = 3 if cause == "loss recovery" else 0
+    states = []
+    for state in TICKS:
+        changed = replace(state, lost_packets=lost, **change(state.t_s))
+        is_full = changed.in_flight_bytes == FULL.in_flight_bytes
+        in_flight = changed.cwnd_bytes if is_full else changed.in_flight_bytes
+        states.append(replace(changed, in_flight_bytes=in_flight))
+    found = until_10_s(states)
+    assert "constant window" not in found and max(found, key=found.__getitem__) == cause, found
+
+
+def test_a_pause_of_a_sender_with_a_constant_window_is_not_the_window() -> None:
+    states = [replace(one, in_flight_bytes=0) if 4 < one.t_s <= 6 else one for one in TICKS]
+    found = until_10_s(states, has_virtual_clock=True)
+    assert found["constant window"] == pytest.approx(8.5, abs=0.3)
+    assert found["idle"] == pytest.approx(1.5, abs=0.3)
+
+
+@pytest.mark.parametrize("has_virtual_clock", [True, False])
+def test_under_a_virtual_clock_no_host_is_late(*, has_virtual_clock: bool) -> None:
+    low = [replace(state, in_flight_bytes=10_000) for state in TICKS]
+    rest = "idle" if has_virtual_clock else "host"
+    found = until_10_s(low, has_virtual_clock=has_virtual_clock)
+    assert max(found, key=found.__getitem__) == rest
+    paced = [replace(state, pacing_bps=160_000.0) for state in low]
+    assert until_10_s(paced, has_virtual_clock=has_virtual_clock)["pacing"] > 9
+
+
+@pytest.mark.parametrize(
+    ("lost_by", "cause"),
+    [("path", "loss recovery"), ("host", "host"), ("nobody", "spurious loss")],
+)
+@pytest.mark.parametrize("pacing_bps", [None, 2e8])
+def test_who_lost_the_packets_decides_the_cause_of_a_reduced_window(
+    lost_by: Any, cause: str, pacing_bps: float | None
+) -> None:
+    wide = replace(FULL, cwnd_bytes=200_000, in_flight_bytes=200_000, pacing_bps=pacing_bps)
+    narrow = replace(FULL, lost_packets=9, pacing_bps=pacing_bps)
+    found = TransferTrace(0.0, 3.0, trace(wide, narrow, narrow).states, lost_by)
+    assert spent(found) == {"slow start": 1.0, cause: 2.0}
+
+
 ROOM = replace(
     FULL,
     cwnd_bytes=200_000,
@@ -158,10 +247,30 @@ def test_the_spans_are_a_partition() -> None:
     assert all(one.end_s == other.start_s for one, other in pairwise(spans))
 
 
-@pytest.mark.parametrize("requested_s", [None, 2.0, 5.0])
-def test_without_a_request_all_time_is_the_handshake(requested_s: float | None) -> None:
+@pytest.mark.parametrize("requested_s", [2.0, 5.0])
+def test_a_request_that_came_too_late_leaves_the_handshake(requested_s: float) -> None:
     assert trace(FULL, FULL, requested_s=requested_s).spent_s()["handshake"] == 2.0
-    assert TransferTrace(0.0, 2.0, []).spent_s()["handshake"] == 2.0
+
+
+def spent(trace: TransferTrace) -> dict[str, float]:
+    return {cause: time for cause, time in trace.spent_s().items() if time}
+
+
+def test_what_nothing_tells_about_is_unknown() -> None:
+    assert spent(trace(FULL, FULL, requested_s=None)) == {"unknown": 2.0}
+    assert spent(TransferTrace(None, 2.0, [])) == {"unknown": 2.0}
+    assert spent(TransferTrace(0.0, 2.0, [])) == {"unknown": 2.0}
+    assert spent(TransferTrace(0.5, 2.0, [])) == {"handshake": 0.5, "unknown": 1.5}
+
+
+def test_the_last_state_covers_a_round_trip_unless_all_was_sent() -> None:
+    states = trace(FULL, replace(FULL, rtt_ms=1_500)).states
+    assert spent(TransferTrace(0.0, 9.0, states)) == {"slow start": 3.5, "unknown": 5.5}
+    done = replace(FULL, is_app_limited=True, in_flight_bytes=0, supply="done")
+    assert spent(TransferTrace(0.0, 9.0, trace(FULL, done).states)) == {
+        "slow start": 1.0,
+        "delivery": 8.0,
+    }
 
 
 def test_means_add_up_and_the_largest_is_named() -> None:

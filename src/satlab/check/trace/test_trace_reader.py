@@ -191,7 +191,12 @@ def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lost_by", "cause"),
-    [("lost", "loss recovery"), ("by_host", "host"), ("dropped", "loss recovery")],
+    [
+        ("lost", "loss recovery"),
+        ("by_host", "host"),
+        ("dropped", "loss recovery"),
+        ("spurious", "spurious loss"),
+    ],
 )
 def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(
     lost_by: str, cause: str, tmp_path: Path
@@ -201,7 +206,7 @@ def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(
     lines = "\n".join(map(json.dumps, download(lost_packets=1)))
     (tmp_path / "a-1" / "client" / "client-0.jsonl").write_text(lines)
     case: Any = SimpleNamespace(id="a", direction="download")
-    sample = Sample("a", 1, "ok", "", (4.0,), ledgers={"forward": {lost_by: 9}})
+    sample = Sample("a", 1, "ok", "", (4.0,), ledgers={"forward": {lost_by: 30}})
     trace = trace_reader.read(tmp_path, case, sample, PLAN)
     assert trace is not None
     assert {name: time for name, time in trace.spent_s().items() if time} == {
