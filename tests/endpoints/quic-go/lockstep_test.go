@@ -232,7 +232,10 @@ func (e *endpoint) connect(number int) error {
 }
 
 func (e *endpoint) serve(conn *quic.Conn, number int) error {
-	e.change(number, func(r *report) { r.Connected = true })
+	go func() { // until then it may send three times what it got
+		<-conn.HandshakeComplete()
+		e.change(number, func(r *report) { r.Connected = true })
+	}()
 	stream, err := conn.AcceptStream(context.Background())
 	if err != nil {
 		return err

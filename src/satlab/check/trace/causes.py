@@ -342,10 +342,10 @@ class TransferTrace:
 
     def _round_trip(self, index: int, requested_s: float) -> list[SenderState]:
         """Return the states of the round trip before a state, the last one first; empty if the
-        request came later.
+        request came later or the round-trip time is not known yet.
         """
         since = self.states[index].t_s - self.states[index].rtt_ms / 1e3
-        if since < requested_s:
+        if since < requested_s or not self.states[index].rtt_ms:
             return []
         return list(takewhile(lambda state: state.t_s >= since, reversed(self.states[: index + 1])))
 

@@ -156,6 +156,11 @@ def test_who_lost_the_packets_decides_the_cause_of_a_reduced_window(
     assert spent(found) == {"slow start": 1.0, cause: 2.0}
 
 
+def test_a_sender_is_not_idle_before_it_knows_a_round_trip() -> None:
+    low = replace(FULL, in_flight_bytes=10_000, rtt_ms=0)
+    assert causes_of(low, low) == ["slow start"]
+
+
 ROOM = replace(
     FULL,
     cwnd_bytes=200_000,

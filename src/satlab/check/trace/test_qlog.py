@@ -280,7 +280,9 @@ def asked(t_s: float, number: int) -> tuple[float, str, dict[str, Any]]:
     return t_s, "packet_received", packet("1RTT", request)
 
 
-def answered(t_s: float, number: int, *, is_whole: bool = True) -> tuple[float, str, dict[str, Any]]:
+def answered(
+    t_s: float, number: int, *, is_whole: bool = True
+) -> tuple[float, str, dict[str, Any]]:
     answer = {**stream(0, 32), "stream_id": 4 * number, "fin": is_whole}
     return t_s, "packet_sent", packet("1RTT", answer)
 
