@@ -279,15 +279,20 @@ class _Requests:
         """When how many streams were allowed in all."""
         self._lacked = 0.0
         """Limit at which the client said that it lacks streams."""
+        self.last_s = 0.0
+        """When the last new request came."""
 
     @property
     def are_answered(self) -> bool:
         """Whether every request has its whole answer: the server has nothing more to send."""
         return self._opened > 0 and not self._open
 
-    def requested(self, stream: float) -> None:
-        if stream in self._answered or len(self._open) + len(self._answered) >= MAX_STREAMS:
+    def requested(self, t_s: float, stream: float) -> None:
+        if len(self._open) + len(self._answered) >= MAX_STREAMS:
             return
+        if stream in self._open or stream in self._answered:
+            return
+        self.last_s = t_s
         self._open.add(stream)
         self._opened = max(self._opened, int(stream) // 4 + 1)
 
@@ -327,6 +332,8 @@ class _Reader:
         self._sent_bytes = 0.0
         self._last_stream: float | None = None
         self._requests = _Requests()
+        self._unfinished: list[SenderPoint] = []
+        """The points, each as if more payload was to come."""
 
     def take(self, event: Event) -> None:
         if event.t_s - self._now > PAUSE_S and self._metrics:
@@ -351,9 +358,15 @@ class _Reader:
                 self._parameters(event.data)
 
     def finish(self) -> None:
-        """Add the last state."""
+        """Add the last state. Until the last request there was more to come: with the headers of
+        many small files, streams have the payload's number of bytes long before.
+        """
         if self._metrics:
             self._add_point()
+        points = self.transfer.points
+        for index, unfinished in enumerate(self._unfinished):
+            if unfinished.t_s < self._requests.last_s:
+                points[index] = unfinished
 
     def _add_point(self) -> None:
         values = self._metrics
@@ -363,24 +376,24 @@ class _Reader:
         threshold = values.get("ssthresh")
         rtt_ms = values.get("smoothed_rtt", 0.0) * self._unit_ms
         supply = self._supply(rtt_ms / 1e3)
-        self.transfer.points.append(
-            SenderPoint(
-                t_s=self._now,
-                cwnd_bytes=window,
-                in_flight_bytes=values.get("bytes_in_flight", 0.0),
-                is_slow_start=threshold is None or window < threshold,
-                rtt_ms=rtt_ms,
-                lost_packets=self.transfer.lost_packets
-                or int(self.transfer.retransmitted_bytes > 0),
-                supply=supply,
-                pacing_bps=values.get("pacing_rate"),
-                is_app_limited=supply != "slow" or self._requests.are_answered,
-            )
+        unfinished = SenderPoint(
+            t_s=self._now,
+            cwnd_bytes=window,
+            in_flight_bytes=values.get("bytes_in_flight", 0.0),
+            is_slow_start=threshold is None or window < threshold,
+            rtt_ms=rtt_ms,
+            lost_packets=self.transfer.lost_packets or int(self.transfer.retransmitted_bytes > 0),
+            supply=supply,
+            pacing_bps=values.get("pacing_rate"),
+            is_app_limited=supply == "blocked" or self._requests.are_answered,
         )
+        self._unfinished.append(unfinished)
+        is_done = self.transfer.new_bytes >= self._size
+        done = replace(unfinished, supply="done", is_app_limited=True)
+        self.transfer.points.append(done if is_done else unfinished)
 
     def _supply(self, rtt_s: float) -> Supply:
-        if self.transfer.new_bytes >= self._size:
-            return "done"
+        """Return the supply of a sender that has more to send."""
         if self._requests.are_answered:
             return "blocked" if self._requests.lack_streams(self._now, rtt_s) else "slow"
         if self._last_stream is None:
@@ -488,7 +501,7 @@ class _Reader:
                 stream, offset, length = _stream(frame)
                 # HTTP/3 and QPACK use unidirectional streams of their own.
                 if length and not int(stream) & 3:
-                    self._requests.requested(stream)
+                    self._requests.requested(self._now, stream)
                     self._stream_received(stream, offset, length)
             case "streams_blocked" if frame.get("stream_type") == "bidirectional":
                 self._requests.blocked(number(frame, "limit"))

@@ -334,6 +334,35 @@ def test_a_client_without_stream_credit_is_distinguished_from_one_that_asks_for_
     assert (found.supply, found.is_app_limited) == (supply, is_app_limited)
 
 
+def test_many_small_files_wait_for_streams(tmp_path: Path) -> None:
+    """20 files of 32 bytes, with headers of as many bytes; two streams at a time, each free after a
+    round trip.
+    """
+    rounds = [
+        event
+        for number in range(10)
+        for event in (
+            asked(1 + number, 2 * number),
+            asked(1 + number, 2 * number + 1),
+            answered(1.01 + number, 2 * number),
+            answered(1.01 + number, 2 * number + 1),
+            streams("max_streams", 1.6 + number, maximum=2 * number + 4),
+        )
+    ]
+    metrics = {"congestion_window": 12_000, "bytes_in_flight": 0, "smoothed_rtt": 600}
+    first = (
+        (0.0, "parameters_set", {"owner": "local", "initial_max_streams_bidi": 2}),
+        (0.0, "metrics_updated", metrics),
+    )
+    records = [
+        {"time": 1e3 * t_s, "name": name, "data": data} for t_s, name, data in (*first, *rounds)
+    ]
+    points = read(tmp_path, sequence(records), size=20 * 16).points
+    supplies = [one.supply for one in points if one.t_s > 1.01]
+    assert supplies.count("blocked") > 20 and supplies[-1] == "done"
+    assert "done" not in [one.supply for one in points if one.t_s < 10.0]
+
+
 def test_a_pause_has_the_state_in_which_it_began(tmp_path: Path) -> None:
     """The interval until a state is judged by it: without a state at the pause's end, the pause
     would be judged by what came after it.
