@@ -7,6 +7,7 @@ import pytest
 
 from satlab.check.trace import causes
 from satlab.check.trace.causes import SenderState, Span, TransferTrace
+from satlab.common import paths
 
 FULL = SenderState(0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0, 0)
 """A window in slow start that is full."""
@@ -276,6 +277,12 @@ def test_the_last_state_covers_a_round_trip_unless_all_was_sent() -> None:
         "slow start": 1.0,
         "delivery": 8.0,
     }
+
+
+def test_the_document_has_each_cause() -> None:
+    text = (paths.ROOT / "docs/regression.md").read_text().partition("| cause | holds when |")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.partition("\n\n")[0].splitlines()[2:]]
+    assert {row[0] for row in rows} == set(causes.CAUSES) and all(len(row) == 2 for row in rows)
 
 
 def test_means_add_up_and_the_largest_is_named() -> None:

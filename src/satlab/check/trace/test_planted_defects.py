@@ -87,6 +87,14 @@ def compared(mb: float, now: list[Sample], before: list[Sample]) -> verdict.Base
     return found
 
 
+def test_the_document_has_each_defect_with_its_cause() -> None:
+    text = (paths.ROOT / "docs/regression.md").read_text().partition("| defect |")[2]
+    rows = [
+        tuple(line.strip("| ").split(" | ")) for line in text.partition("\n\n")[0].splitlines()[2:]
+    ]
+    assert rows == [(name, defect.cause) for name, defect in DEFECTS.items()]
+
+
 @pytest.mark.parametrize("name", DEFECTS)
 @pytest.mark.promise("P76")
 def test_a_planted_defect_is_red_against_the_baseline_with_its_cause(
