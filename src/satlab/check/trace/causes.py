@@ -173,7 +173,8 @@ class SenderState:
 
     @property
     def is_full(self) -> bool:
-        return self.in_flight_bytes >= FULL_SHARE * self.cwnd_bytes
+        """Whether the window limits, also if the state was taken before the next packets."""
+        return not self.has_room or self.in_flight_bytes >= FULL_SHARE * self.cwnd_bytes
 
     @property
     def has_room(self) -> bool:

@@ -86,6 +86,7 @@ def until_10_s(states: list[SenderState], **changes: Any) -> dict[str, float]:
         {"lost_packets": 3},  # a loss that did not reduce it
         {"pacing_bps": 2_000_000.0},
         {"in_flight_bytes": 91_000, "is_app_limited": False},  # reported before it sends again
+        {"cwnd_bytes": 6_000, "in_flight_bytes": 3_600},  # five packets, two of them acknowledged
         {"is_handshaking": True},
     ],
 )

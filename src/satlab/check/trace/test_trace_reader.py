@@ -138,6 +138,8 @@ def test_an_upload_is_sent_once_the_client_s_handshake_is_complete() -> None:
         summary("server", bytes=1_000_000, goodput_bps=2e6),
     ]
     assert spent(lines, back=5_000) == {"handshake": 0.65, "link": 3.85}
+    lines[-2]["handshake_ms"] = None
+    assert spent(lines, back=5_000) == {"unknown": 4.5}
 
 
 def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
@@ -172,6 +174,62 @@ def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
     assert trace_reader.of_qlog(document, link(25_000, 0), PLAN).spent_s()["link"] == pytest.approx(
         3.1
     )
+
+
+def outcome(**transfer: Any) -> dict[str, Any]:
+    """Return the outcome of a download of 4 s whose sender declared four packets lost."""
+    usual = {"started_s": 0.5, "duration_s": 4.0, "handshake_ms": 650.0, "asked_ms": 900.0}
+    sample = {
+        "cwnd_bytes": 100_000,
+        "in_flight_bytes": 100_000,
+        "handshaking": False,
+        "slow_start": True,
+        "app_limited": False,
+        "supply": "slow",
+        "rtt_ms": 650.0,
+        "lost_packets": 4,
+        "pacing_bps": None,
+        "forward_queue_ms": 0.0,
+        "return_queue_ms": 0.0,
+        "forward_out_bytes": 0,
+        "return_out_bytes": 0,
+    }
+    names = ("forward", "return", "terrestrial_down", "terrestrial_up")
+    return {
+        "request": {"direction": "download"},
+        "transfers": [usual | transfer],
+        "samples": [sample | {"t_s": 0.5 + step / 10} for step in range(1, 40)],
+        "link": [{"name": name, "dropped_packets": 0, "lost_packets": 0} for name in names],
+    }
+
+
+def virtual(document: dict[str, Any]) -> dict[str, float]:
+    spent_s = trace_reader.of_outcome(document, PLAN).spent_s()
+    return {cause: pytest.approx(time) for cause, time in spent_s.items() if time}
+
+
+def test_losses_that_the_link_did_not_have_are_spurious() -> None:
+    assert virtual(outcome()) == {"handshake": 0.9, "spurious loss": 3.1}
+    for direction, cause in (("return", "spurious loss"), ("forward", "loss recovery")):
+        document = outcome()
+        ways = {direction, "terrestrial_down" if direction == "forward" else "terrestrial_up"}
+        for one in document["link"]:
+            one["dropped_packets"] = int(one["name"] in ways)
+        assert virtual(document) == {"handshake": 0.9, cause: 3.1}
+
+
+def test_a_second_connection_without_states_is_unknown_from_its_request_on() -> None:
+    later = outcome(started_s=90.0)
+    assert virtual(later) == {"handshake": 0.9, "unknown": 3.1}
+    assert virtual(outcome(asked_ms=None)) == {"unknown": 4.0}
+    assert virtual(outcome(asked_ms=None, handshake_ms=None)) == {"handshake": 4.0}
+
+
+def test_under_the_virtual_clock_a_sender_with_room_is_idle() -> None:
+    document = outcome()
+    for sample in document["samples"]:
+        sample["in_flight_bytes"] = 10_000
+    assert "idle" in virtual(document) and "host" not in virtual(document)
 
 
 def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:

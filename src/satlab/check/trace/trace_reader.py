@@ -117,10 +117,11 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | Non
     later_s = {side: start["t_unix_s"] - zero_unix_s for side, start in starts.items()}
     # A server writes its first line at the request; a client sends its first line after its
     # handshake.
+    requested_s: float | None = None
     if sender == "server":
         requested_s = intervals[0]["t_s"] + later_s["server"]
-    else:
-        requested_s = (summaries["client"]["handshake_ms"] or 0) / 1e3
+    elif (handshake_ms := summaries["client"]["handshake_ms"]) is not None:
+        requested_s = handshake_ms / 1e3
     queues = _Queues(link, zero_unix_s, plan, is_download=sender == "server")
     lost_packets = accumulate(line["lost_packets"] for line in intervals)
     states = []
