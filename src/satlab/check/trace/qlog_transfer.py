@@ -310,8 +310,10 @@ class _Requests:
 
     def lack_streams(self, now_s: float, rtt_s: float) -> bool:
         """Whether the client has opened all streams that it could know of: those that were allowed
-        a round trip ago.
+        a round trip ago. False if it opened more than the file says were allowed.
         """
+        if not self._granted or self._opened > self._granted[-1][1]:
+            return False
         known = [limit for t_s, limit in self._granted if t_s <= now_s - rtt_s]
         return self._opened >= max(known, default=math.inf) or self._opened <= self._lacked
 

@@ -323,6 +323,8 @@ BOTH = (asked(1, 0), answered(1.1, 0), asked(1.2, 1), answered(1.3, 1))
         ((asked(1, 0),), "slow", False),
         # A request that is retransmitted is no new one.
         ((*BOTH, asked(1.4, 1)), "blocked", True),
+        # More than the file allowed: its frames that allow streams are of an unknown form.
+        ((*BOTH, asked(1.4, 2), answered(1.5, 2)), "slow", True),
         # Streams were opened in any order: those below exist, too.
         ((asked(1, 1), answered(1.1, 1)), "blocked", True),
     ],
