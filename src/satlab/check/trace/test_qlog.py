@@ -294,37 +294,37 @@ def streams(kind: str, t_s: float, **fields: Any) -> tuple[float, str, dict[str,
     return t_s, name, packet("1RTT", frame)
 
 
-BOTH = (asked(1, 0), answered(1.1, 0), asked(1.2, 1), answered(1.3, 1))
+ANSWERED = (asked(1, 0), answered(1.1, 0), asked(1.2, 1), answered(1.3, 1))
 
 
 @pytest.mark.parametrize(
     ("events", "supply", "is_app_limited"),
     [
         # The client has asked for two of many files, and may open no third stream.
-        (BOTH, "blocked", True),
+        (ANSWERED, "blocked", True),
         # What was allowed now reaches the client, and its request the server, a round trip later.
-        ((*BOTH, streams("max_streams", 1.3, maximum=4), (1.5, "x", {})), "blocked", True),
-        ((*BOTH, streams("max_streams", 1.3, maximum=4), (2.5, "x", {})), "slow", True),
+        ((*ANSWERED, streams("max_streams", 1.3, maximum=4), (1.5, "x", {})), "blocked", True),
+        ((*ANSWERED, streams("max_streams", 1.3, maximum=4), (2.5, "x", {})), "slow", True),
         # The allowance was lost: the client says that it lacks streams.
         (
             (
-                *BOTH,
+                *ANSWERED,
                 streams("max_streams", 1.3, maximum=4),
                 streams("streams_blocked", 2.4, limit=2),
             ),
             "blocked",
             True,
         ),
-        ((streams("max_streams", 0.1, maximum=4), *BOTH), "slow", True),
+        ((streams("max_streams", 0.1, maximum=4), *ANSWERED), "slow", True),
         # One request: a second stream was allowed and not used.
         ((asked(1, 0), answered(1.1, 0)), "slow", True),
         # An answer is not complete: the server has data.
-        ((*BOTH[:3], answered(1.3, 1, is_whole=False)), "slow", False),
+        ((*ANSWERED[:3], answered(1.3, 1, is_whole=False)), "slow", False),
         ((asked(1, 0),), "slow", False),
         # A request that is retransmitted is no new one.
-        ((*BOTH, asked(1.4, 1)), "blocked", True),
+        ((*ANSWERED, asked(1.4, 1)), "blocked", True),
         # More than the file allowed: its frames that allow streams are of an unknown form.
-        ((*BOTH, asked(1.4, 2), answered(1.5, 2)), "slow", True),
+        ((*ANSWERED, asked(1.4, 2), answered(1.5, 2)), "slow", True),
         # Streams were opened in any order: those below exist, too.
         ((asked(1, 1), answered(1.1, 1)), "blocked", True),
     ],

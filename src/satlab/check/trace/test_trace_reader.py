@@ -203,7 +203,7 @@ def outcome(**transfer: Any) -> dict[str, Any]:
     }
 
 
-def virtual(document: dict[str, Any]) -> dict[str, float]:
+def virtual(document: dict[str, Any]) -> dict[str, Any]:
     spent_s = trace_reader.of_outcome(document, PLAN).spent_s()
     return {cause: pytest.approx(time) for cause, time in spent_s.items() if time}
 
