@@ -18,9 +18,9 @@ buffer). The rules for the time between two states; the first one that holds app
    packets, not for data: for it, 5 and 6 must hold for a whole round trip.
 7. `ack link`: acknowledgements wait for their link all the time. The window opens only as fast as
    they pass.
-8. `constant window`: the window limits, is the largest so far, and kept one value for five round
-   trips. Slow start doubles it in that time at least twice, and congestion avoidance adds a packet
-   in each; a plateau of CUBIC is shorter.
+8. `constant window`: the window limits, is the largest so far, and kept one value: for three round
+   trips in slow start, which doubles it in each; later for five round trips and 2.5 s, which is
+   longer than a plateau of CUBIC.
 9. `host`: the sender lacks CPU, or waits for a timer. In the last round trip never more than half
    of the window was in flight, although there was data and credit. A sender that follows
    acknowledgements fills at least half of a window that doubles with each round trip. The rule
@@ -71,7 +71,7 @@ MEANING: Mapping[Cause, str] = {
     "application": "the application has no data to send",
     "flow control": "the peer's credit for data or streams, or the send buffer, is used up",
     "ack link": "acknowledgements wait in the queue of their link",
-    "constant window": "the congestion window limits and does not grow for five round trips",
+    "constant window": "the congestion window limits and stays at its largest value",
     "congestion avoidance": "the congestion window limits and grows slowly, without a loss so far",
     "loss recovery": "the congestion window limits, after losses have reduced it",
     "spurious loss": (
@@ -106,9 +106,11 @@ PACED_SHARE = 0.75
 """Share of the pacing rate from which a sender counts as paced."""
 SLOW_GROWTH = 1.25
 """A window that grows less in a round trip does not probe for capacity: slow start doubles it."""
-CONSTANT_ROUND_TRIPS = 5
-"""Round trips after which a full window of one value is a constant one. CUBIC's window grows by at
-least a packet in the 2.2 s around its plateau: four round trips of 500 ms.
+SLOW_START_ROUND_TRIPS = 3
+"""Round trips of slow start after which a full window of one value is a constant one."""
+CONSTANT_ROUND_TRIPS, CONSTANT_S = 5, 2.5
+"""The same after slow start, and with a controller that sets a rate. CUBIC's window grows by at
+least a packet in the 2.2 s around its plateau (RFC 9438, section 4.2, with C = 0.4).
 """
 PAUSE_ROUND_TRIPS = 1.5
 """A window that was not full for longer did not limit. A sender of bursts fills it once in a round
@@ -309,8 +311,8 @@ class TransferTrace:
 
     @cached_property
     def _constant(self) -> frozenset[int]:
-        """Return the indices of the states with a full window that kept its value for
-        CONSTANT_ROUND_TRIPS and is the widest so far.
+        """Return the indices of the states with a full window that kept its value and is the widest
+        so far.
         """
         found: set[int] = set()
         run: list[int] = []
@@ -334,12 +336,16 @@ class TransferTrace:
 
     def _constant_of(self, run: Sequence[int]) -> set[int]:
         """Return the states of a run with one window, if the run is long enough."""
-        if not run:
+        if len(run) < MIN_STATES:
             return set()
         first, last = self.states[run[0]], self.states[run[-1]]
+        round_trip_s = last.rtt_ms / 1e3
         is_widest = first.cwnd_bytes >= self._widest[run[0]].cwnd_bytes
-        is_long = last.t_s - first.t_s >= CONSTANT_ROUND_TRIPS * last.rtt_ms / 1e3
-        return set(run) if is_widest and is_long and last.rtt_ms else set()
+        least_s = max(CONSTANT_ROUND_TRIPS * round_trip_s, CONSTANT_S)
+        if last.is_slow_start and last.pacing_bps is None:
+            least_s = SLOW_START_ROUND_TRIPS * round_trip_s
+        is_long = last.t_s - first.t_s >= least_s
+        return set(run) if is_widest and is_long and round_trip_s else set()
 
     def _round_trip(self, index: int, requested_s: float) -> list[SenderState]:
         """Return the states of the round trip before a state, the last one first; empty if the

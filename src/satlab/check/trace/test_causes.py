@@ -102,12 +102,20 @@ def test_a_burst_in_each_round_trip_fills_a_constant_window() -> None:
     assert until_10_s(bursts) == {"constant window": 10.0}
 
 
+AVOIDS = {"is_slow_start": False}
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        # A packet more each 2.2 s: CUBIC around its plateau.
-        (lambda t: {"cwnd_bytes": 100_000 + t // 2.2 * 1200}, "slow start"),
-        (lambda t: {"cwnd_bytes": 100_000 + t // 0.5 * 1200}, "slow start"),
+        # A packet more each 2.2 s: CUBIC around its plateau, also with a short round trip.
+        (lambda t: AVOIDS | {"cwnd_bytes": 100_000 + t // 2.2 * 1200}, "congestion avoidance"),
+        (
+            lambda t: AVOIDS | {"cwnd_bytes": 100_000 + t // 2.2 * 1200, "rtt_ms": 50},
+            "congestion avoidance",
+        ),
+        (lambda t: {"cwnd_bytes": 100_000 + t // 2.2 * 1200, "pacing_bps": 2e6}, "slow start"),
+        (lambda t: {"cwnd_bytes": 100_000 + t // 1.4 * 1200}, "slow start"),
         # Reduced by losses from a wider window.
         (lambda t: {"cwnd_bytes": 200_000 if t < 1 else 100_000}, "loss recovery"),
         (lambda t: {"payload_queue_ms": 50.0}, "link"),
@@ -125,6 +133,18 @@ def test_what_grows_or_does_not_limit_is_no_constant_window(change: Any, cause: 
         states.append(replace(changed, in_flight_bytes=in_flight))
     found = until_10_s(states)
     assert "constant window" not in found and max(found, key=found.__getitem__) == cause, found
+
+
+def test_a_short_transfer_with_a_constant_window_shows_it_too() -> None:
+    """Three round trips at the end of slow start."""
+    windows = [10_000 * 2 ** min(int(one.t_s / 0.5), 4) for one in TICKS]
+    states = [
+        replace(one, cwnd_bytes=window, in_flight_bytes=window)
+        for one, window in zip(TICKS, windows, strict=True)
+        if one.t_s <= 3.6
+    ]
+    found = spent(TransferTrace(0.0, 3.6, states))
+    assert found == {"slow start": pytest.approx(1.95), "constant window": pytest.approx(1.65)}
 
 
 def test_a_pause_of_a_sender_with_a_constant_window_is_not_the_window() -> None:

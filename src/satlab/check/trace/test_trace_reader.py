@@ -45,11 +45,16 @@ def summary(side: str, **figures: Any) -> dict[str, Any]:
     } | figures
 
 
+def grown(step: int) -> dict[str, Any]:
+    """Return a full window that grows."""
+    return {"cwnd_bytes": 100_000 + 500 * step, "in_flight_bytes": 99_000 + 500 * step}
+
+
 def download(**changes: Any) -> list[dict[str, Any]]:
     """Return 1 MB until 4 s of the client's time; the server begins 0.3 s later and sends from 0.9
     s on.
     """
-    sent = [interval("server", 0.6 + step / 10, **changes) for step in range(30)]
+    sent = [interval("server", 0.6 + step / 10, **grown(step) | changes) for step in range(30)]
     return [
         start("client", "receiver", 1000.0),
         start("server", "sender", 1000.3),
@@ -180,8 +185,6 @@ def outcome(**transfer: Any) -> dict[str, Any]:
     """Return the outcome of a download of 4 s whose sender declared four packets lost."""
     usual = {"started_s": 0.5, "duration_s": 4.0, "handshake_ms": 650.0, "asked_ms": 900.0}
     sample = {
-        "cwnd_bytes": 100_000,
-        "in_flight_bytes": 100_000,
         "handshaking": False,
         "slow_start": True,
         "app_limited": False,
@@ -198,7 +201,7 @@ def outcome(**transfer: Any) -> dict[str, Any]:
     return {
         "request": {"direction": "download"},
         "transfers": [usual | transfer],
-        "samples": [sample | {"t_s": 0.5 + step / 10} for step in range(1, 40)],
+        "samples": [sample | grown(step) | {"t_s": 0.5 + step / 10} for step in range(1, 40)],
         "link": [{"name": name, "dropped_packets": 0, "lost_packets": 0} for name in names],
     }
 
