@@ -339,7 +339,9 @@ class TransferTrace:
         if len(run) < MIN_STATES:
             return set()
         first, last = self.states[run[0]], self.states[run[-1]]
-        round_trip_s = last.rtt_ms / 1e3
+        # The acknowledgement of a first flight brings the first round-trip time.
+        after = self.states[min(run[-1] + 1, len(self.states) - 1)]
+        round_trip_s = max(last.rtt_ms, after.rtt_ms) / 1e3
         is_widest = first.cwnd_bytes >= self._widest[run[0]].cwnd_bytes
         least_s = max(CONSTANT_ROUND_TRIPS * round_trip_s, CONSTANT_S)
         if last.is_slow_start and last.pacing_bps is None:
