@@ -4,7 +4,6 @@ states.
 """
 
 import json
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +16,7 @@ from satlab.check.trace import careful_resume, qlog
 from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
+from satlab.check.trace.request_streams import RequestStreams
 
 FILE = "qlog.json"
 """File in a sample's folder: the states of the server, by the client's clock."""
@@ -267,57 +267,6 @@ def read(log: QlogFile, size: int) -> QlogTransfer:
     return reader.transfer
 
 
-class _Requests:
-    """The requests that a server received, one stream each, and the streams that it allowed."""
-
-    def __init__(self) -> None:
-        self._open: set[float] = set()
-        self._answered: set[float] = set()
-        self._opened = 0
-        """Streams that the client has opened: all below the highest one (RFC 9000, section 2.1)."""
-        self._granted: list[tuple[float, float]] = []
-        """When how many streams were allowed in all."""
-        self._lacked = 0.0
-        """Limit at which the client said that it lacks streams."""
-        self.last_s = 0.0
-        """When the last new request came."""
-
-    @property
-    def are_answered(self) -> bool:
-        """Whether every request has its whole answer: the server has nothing more to send."""
-        return self._opened > 0 and not self._open
-
-    def requested(self, t_s: float, stream: float) -> None:
-        if len(self._open) + len(self._answered) >= MAX_STREAMS:
-            return
-        if stream in self._open or stream in self._answered:
-            return
-        self.last_s = t_s
-        self._open.add(stream)
-        self._opened = max(self._opened, int(stream) // 4 + 1)
-
-    def answered(self, stream: float) -> None:
-        if stream in self._open:
-            self._open.remove(stream)
-            self._answered.add(stream)
-
-    def grant(self, t_s: float, limit: float | None) -> None:
-        if limit is not None and (not self._granted or limit > self._granted[-1][1]):
-            self._granted = [*self._granted[-MAX_STREAMS:], (t_s, limit)]
-
-    def blocked(self, limit: float | None) -> None:
-        self._lacked = max(self._lacked, limit or 0.0)
-
-    def lack_streams(self, now_s: float, rtt_s: float) -> bool:
-        """Whether the client has opened all streams that it could know of: those that were allowed
-        a round trip ago. False if it opened more than the file says were allowed.
-        """
-        if not self._granted or self._opened > self._granted[-1][1]:
-            return False
-        known = [limit for t_s, limit in self._granted if t_s <= now_s - rtt_s]
-        return self._opened >= max(known, default=math.inf) or self._opened <= self._lacked
-
-
 class _Reader:
     def __init__(self, log: QlogFile, size: int) -> None:
         self.transfer = QlogTransfer()
@@ -333,7 +282,7 @@ class _Reader:
         """Of a stream; None: of the connection."""
         self._sent_bytes = 0.0
         self._last_stream: float | None = None
-        self._requests = _Requests()
+        self._requests = RequestStreams()
         self._unfinished: list[SenderPoint] = []
         """The points, each as if more payload was to come."""
 
@@ -442,7 +391,7 @@ class _Reader:
     def _parameters(self, data: Mapping[str, Any]) -> None:
         owners = (data.get("owner"), data.get("initiator"))
         if "local" in owners:
-            self._requests.grant(-math.inf, number(data, "initial_max_streams_bidi"))
+            self._requests.grant(number(data, "initial_max_streams_bidi"))
         if "remote" in owners:
             self._peer_parameters(data)
 
@@ -469,7 +418,7 @@ class _Reader:
                     if frame.get("fin") is True:
                         self._requests.answered(stream)
                 case "max_streams" if frame.get("stream_type") == "bidirectional":
-                    self._requests.grant(self._now, number(frame, "maximum"))
+                    self._requests.grant(number(frame, "maximum"), self._now)
 
     def _stream_sent(self, stream: float, offset: float, length: float) -> None:
         if stream not in self._sent and len(self._sent) >= MAX_STREAMS:
