@@ -150,7 +150,7 @@ def test_a_short_transfer_with_a_constant_window_shows_it_too() -> None:
 def test_a_first_flight_is_no_constant_window_though_its_round_trip_is_not_known_yet() -> None:
     """quinn assumes 333 ms; the round trip is 1.5 s."""
     flight = [replace(one, rtt_ms=333) for one in TICKS if one.t_s <= 1.5]
-    grown = {"rtt_ms": 1500, "cwnd_bytes": 200_000, "in_flight_bytes": 200_000}
+    grown: dict[str, Any] = {"rtt_ms": 1500, "cwnd_bytes": 200_000, "in_flight_bytes": 200_000}
     later = [replace(one, **grown) for one in TICKS if 1.5 < one.t_s <= 2.5]
     found = spent(TransferTrace(0.0, 2.5, [*flight, *later]))
     assert found == {"slow start": pytest.approx(2.5)}
