@@ -77,11 +77,16 @@ def repeated(tmp_path: Path, program: str) -> CheckResult:
     return found
 
 
-def assert_early_data_and_losses(found: CheckResult) -> None:
+def assert_early_data(found: CheckResult) -> None:
     """The second connection sends its request as 0-RTT data: a round trip less."""
     [first], [second] = found.samples["down"], found.samples["again"]
     assert second.time_to_first_byte_ms is not None and first.time_to_first_byte_ms is not None
     assert 600 < first.time_to_first_byte_ms - second.time_to_first_byte_ms < 700
+
+
+def assert_early_data_and_losses(found: CheckResult) -> None:
+    assert_early_data(found)
+    [first] = found.samples["down"]
     assert (found.samples["lossy"][0].lost_packets or 0) > 0 == (first.lost_packets or 0)
 
 
@@ -120,6 +125,58 @@ def test_quiche_and_aioquic_transfer_to_each_other(tmp_path: Path, quiche: str) 
     for out, pair in (("a", (quiche, AIOQUIC)), ("b", (AIOQUIC, quiche))):
         [one] = check(tmp_path, *pair, "down", out=out).samples["down"]
         assert (one.status, one.reason) == ("ok", ""), pair
+
+
+@pytest.fixture(scope="module")
+def quic_go(tmp_path_factory: pytest.TempPathFactory) -> str:
+    if shutil.which("go") is None:
+        pytest.skip("no Go here: quic-go's adapter is built with go test -c")
+    program = tmp_path_factory.mktemp("quic-go") / "build" / "lockstep"
+    program.parent.mkdir()  # the sandbox's user may read it
+    built = subprocess.run(
+        ["go", "test", "-c", "-o", program],
+        cwd=paths.ROOT / "tests/endpoints/quic-go",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "no such host" in built.stderr or "connection refused" in built.stderr:
+        pytest.skip(f"quic-go cannot be downloaded: {built.stderr[-200:]}")
+    assert built.returncode == 0, built.stderr
+    return str(program)
+
+
+NOT_TOLD = {"idle", "host", "unknown"}
+"""Causes of a sender that does not report why it sends no more; no host is late here."""
+
+
+def spent(found: CheckResult, case: str) -> dict[str, float]:
+    [one] = found.samples[case]
+    assert one.status == "ok" and one.spent_s is not None, one.reason
+    return {cause: time for cause, time in one.spent_s.items() if time}
+
+
+def test_quic_go_s_server_reports_the_state_of_each_connection(
+    tmp_path: Path, quic_go: str
+) -> None:
+    found = check(tmp_path, quic_go, quic_go, "down", "again")
+    assert_early_data(found)
+    for case in ("down", "again"):
+        parts = spent(found, case)
+        assert not NOT_TOLD & set(parts) and parts["slow start"] > 1.0, parts
+    # With 0-RTT the request comes a round trip earlier; then the handshake limits what is sent.
+    assert spent(found, "again")["handshake"] == pytest.approx(0.325 + 0.65, abs=0.1)
+
+
+@pytest.mark.parametrize(("case", "receiver"), [("down", "client"), ("up", "server")])
+def test_quic_go_s_sender_reports_that_the_credit_is_used_up(
+    case: str, receiver: str, tmp_path: Path, quic_go: str
+) -> None:
+    """Without that report the sender would be one that leaves its window unused."""
+    narrow = {receiver: {"RECEIVE_WINDOW": "65536"}}
+    parts = spent(check(tmp_path, quic_go, quic_go, case, environment=narrow), case)
+    assert max(parts, key=parts.__getitem__) == "flow control", parts
+    assert not NOT_TOLD & set(parts), parts
 
 
 def script(text: str) -> str:

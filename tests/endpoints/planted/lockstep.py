@@ -10,6 +10,16 @@ Faults:
 - losses: the sender retransmits nothing after its 5th loss.
 - static: the window never grows.
 - gaps: the receiver fails when it has seen more than 1,000 gaps.
+- constant: the window grows to 100 packets and no further.
+- threshold: the sender takes a packet as lost when the next one has arrived.
+- early: the sender takes a packet as lost 20 ms after the shortest round-trip time.
+- late: the receiver acknowledges 200 ms after the arrival.
+- stall: the sender sends nothing from 60 s to 70 s after its start.
+
+Two words are no faults, but what a fault is compared with:
+
+- paced: the sender spreads its packets over half a round trip; without a word it sends bursts.
+- swapped: the receiver takes each two packets in reverse order, as with threshold.
 """
 
 import hashlib
@@ -32,6 +42,13 @@ AHEAD = 3
 MS = 1_000_000
 CREDIT = {"window": 1_000_000 // PART}
 MOST_GAPS = 1000
+CONSTANT = 100
+SWAPPED = ("swapped", "threshold")
+HOLD_NS = 20 * MS
+"""Longest time that a packet is held to be swapped with the next one."""
+EARLY_NS = 20 * MS
+LATE_NS = 200 * MS
+STALL_NS, STALL_END_NS = 60_000 * MS, 70_000 * MS
 MOST_DATAGRAMS = 512
 PERIOD = bytes(index % 251 for index in range(251 + PART))
 
@@ -46,8 +63,11 @@ class Sender:
         self.lost: deque[int] = deque()
         self.in_order = self.next_part = self.number = self.losses = self.backoff = self.reduced = 0
         self.rtt_ns, self.heard_ns, self.started = 650 * MS, 0, False
+        self.ahead = 0 if fault == "threshold" else AHEAD
+        self.shortest_ns, self.start_ns, self.next_ns = 1 << 62, 0, 0
 
     def start(self, now: int) -> None:
+        self.start_ns = self.start_ns if self.started else now
         self.started, self.heard_ns = True, self.heard_ns or now
 
     def acknowledged(self, number: int, in_order: int, now: int) -> None:
@@ -55,11 +75,12 @@ class Sender:
         self.in_order = max(self.in_order, in_order)
         if number in self.flight:
             self.rtt_ns = now - self.arrived(number)
+            self.shortest_ns = min(self.shortest_ns, self.rtt_ns)
         while self.flight:
             oldest, (part, _) = next(iter(self.flight.items()))
             if part < self.in_order:
                 self.arrived(oldest)
-            elif oldest + AHEAD < number:
+            elif oldest + self.ahead < number:
                 self.lose(oldest)
             else:
                 break
@@ -67,6 +88,8 @@ class Sender:
     def arrived(self, number: int) -> int:
         if self.fault != "static":
             self.window += 1 if self.window < self.threshold else 1 / self.window
+        if self.fault == "constant":
+            self.window = min(self.window, CONSTANT)
         return self.flight.pop(number)[1]
 
     def lose(self, number: int) -> None:
@@ -79,14 +102,19 @@ class Sender:
             self.lost.append(part)
 
     def send(self, now: int) -> list[bytes]:
-        if not self.started:
+        if not self.started or self.is_stalled(now):
             return []
+        for number, (_, sent_ns) in list(self.flight.items() if self.fault == "early" else ()):
+            if now >= sent_ns + self.patience_ns():
+                self.lose(number)
         if self.flight and now >= self.due():
             self.backoff, self.heard_ns = self.backoff + 1, now
             for number in list(self.flight):
                 self.lose(number)
         out: list[bytes] = []
         while len(self.flight) < self.window and len(out) < MOST_DATAGRAMS:
+            if self.fault == "paced" and now < self.next_ns:
+                break
             if self.lost:
                 part = self.lost.popleft()
                 if part < self.in_order:
@@ -103,13 +131,28 @@ class Sender:
                 + PERIOD[skip : skip + min(PART, self.total - offset)]
             )
             self.number += 1
+            self.next_ns = max(self.next_ns, now) + int(self.rtt_ns / 2 / self.window)
         return out
+
+    def is_stalled(self, now: int) -> bool:
+        return self.fault == "stall" and STALL_NS <= now - self.start_ns < STALL_END_NS
+
+    def patience_ns(self) -> int:
+        return self.shortest_ns + EARLY_NS
 
     def due(self) -> int:
         return self.heard_ns + (3 * self.rtt_ns << min(self.backoff, 6))
 
-    def timer(self) -> int | None:
-        return self.due() if self.flight else None
+    def timer(self, now: int) -> int | None:
+        if self.is_stalled(now):
+            return self.start_ns + STALL_END_NS
+        timers = [self.due()] if self.flight else []
+        if self.fault == "early" and self.flight:
+            timers.append(next(iter(self.flight.values()))[1] + self.patience_ns())
+        has_data = self.lost or self.next_part < self.parts
+        if self.fault == "paced" and self.started and has_data and len(self.flight) < self.window:
+            timers.append(self.next_ns)
+        return min(timers, default=None)
 
     def report(self) -> dict[str, Any]:
         is_done = self.next_part == self.parts
@@ -177,6 +220,10 @@ class Endpoint:
         made = Sender if self.sends else Receiver
         self.side: Any = made(self.setup["bytes"], self.fault)
         self.asks, self.ask_ns = b"K" if self.is_client else b"", now
+        self.held: bytes | None = None
+        self.held_ns = now
+        self.late: deque[tuple[int, bytes]] = deque()
+        """Acknowledgements that wait, and until when."""
 
     def step(
         self, message: dict[str, Any], arrived: list[bytes]
@@ -184,16 +231,39 @@ class Endpoint:
         now, out = message["now_ns"], []
         if message["start"]:
             self.begin(now)
-        for data in arrived:
+        for data in self.in_order_of_taking(arrived, now):
             out += self.take(data, now)
+        while self.late and self.late[0][0] <= now:
+            out.append(self.late.popleft()[1])
         if self.asks and now >= self.ask_ns:
             out.append(HEAD.pack(self.asks, 0, 0))
             self.ask_ns = now + 1000 * MS
         if self.sends:
             out += self.side.send(now)
-        timers = [self.side.timer() if self.sends else None, self.ask_ns if self.asks else None]
+        timers = [
+            self.side.timer(now) if self.sends else None,
+            self.ask_ns if self.asks else None,
+            self.held_ns if self.held else None,
+            self.late[0][0] if self.late else None,
+        ]
         due = min((one for one in timers if one is not None), default=None)
         return {"timer_ns": due, "report": self.side.report()}, out
+
+    def in_order_of_taking(self, arrived: list[bytes], now: int) -> list[bytes]:
+        """Swap each two packets of payload, as a link does that changes their order."""
+        taken: list[bytes] = []
+        for data in arrived:
+            if self.fault not in SWAPPED or data[:1] != b"D":
+                taken.append(data)
+            elif self.held is None:
+                self.held, self.held_ns = data, now + HOLD_NS
+            else:
+                taken += [data, self.held]
+                self.held = None
+        if self.held is not None and now >= self.held_ns:
+            taken.append(self.held)
+            self.held = None
+        return taken
 
     def take(self, data: bytes, now: int) -> list[bytes]:
         kind, number, part = HEAD.unpack_from(data)
@@ -207,7 +277,10 @@ class Endpoint:
             self.side.acknowledged(number, part, now)
         elif not self.sends and kind == b"D":
             self.asks = b""
-            return [self.side.take(number, part, data[HEAD.size :])]
+            acknowledgement = self.side.take(number, part, data[HEAD.size :])
+            if self.fault != "late":
+                return [acknowledgement]
+            self.late.append((now + LATE_NS, acknowledgement))
         return []
 
 

@@ -20,6 +20,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,13 +37,22 @@ const (
 	protocol = "satlab/virtual-interface/1"
 	stack    = "quic-go 0.65.0"
 	period   = 251
-	window   = 64 << 20         // flow control: more than 250 Mbit/s times 650 ms
+	usual    = 64 << 20         // flow control, bytes: more than 250 Mbit/s times 650 ms
 	tick     = time.Millisecond // no one can ask synctest for its next timer
 	latest   = 32               // a timer is late by at most this part of the time since the last datagram
 	longest  = 20 * time.Millisecond
 	most     = 1000 // datagrams of a message
+	packet   = 1280 // bytes: a full one
 	idle     = 10 * time.Minute
 )
+
+// window is the flow-control window of a stream and of the connection; RECEIVE_WINDOW in the environment replaces it.
+var window = func() uint64 {
+	if bytes, err := strconv.ParseUint(os.Getenv("RECEIVE_WINDOW"), 10, 32); err == nil {
+		return bytes
+	}
+	return usual
+}()
 
 var self, peer = &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, &net.UDPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 443}
 
@@ -128,7 +138,8 @@ func (w *wire) take() [][]byte {
 	return taken
 }
 
-// endpoint is a client or a server, and the report of its current connection.
+// endpoint is a client or a server, and the report of its current connection. Connections are numbered from 1; each one
+// changes only its own report.
 type endpoint struct {
 	setup
 	wire   *wire
@@ -163,12 +174,22 @@ func (e *endpoint) fail(number int, err error) {
 	})
 }
 
-func (e *endpoint) config(number int) *quic.Config {
+// current is the number of the connection that started last.
+func (e *endpoint) current() int {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.number
+}
+
+// config is also that of all connections of a listener: number returns that of the one that starts.
+func (e *endpoint) config(number func() int) *quic.Config {
 	return &quic.Config{
 		InitialStreamReceiveWindow: window, MaxStreamReceiveWindow: window,
 		InitialConnectionReceiveWindow: window, MaxConnectionReceiveWindow: window,
 		MaxIdleTimeout: idle, Allow0RTT: true,
-		Tracer: func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace { return &trace{e, number} },
+		Tracer: func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace {
+			return &trace{endpoint: e, number: number()}
+		},
 	}
 }
 
@@ -178,7 +199,7 @@ func (e *endpoint) connect(number int) error {
 	if e.EarlyData {
 		dial = e.pair.DialEarly
 	}
-	conn, err := dial(ctx, e.peer, e.tls, e.config(number))
+	conn, err := dial(ctx, e.peer, e.tls, e.config(func() int { return number }))
 	if err != nil {
 		return err
 	}
@@ -211,7 +232,10 @@ func (e *endpoint) connect(number int) error {
 }
 
 func (e *endpoint) serve(conn *quic.Conn, number int) error {
-	e.change(number, func(r *report) { r.Connected = true })
+	go func() { // until then it may send three times what it got
+		<-conn.HandshakeComplete()
+		e.change(number, func(r *report) { r.Connected = true })
+	}()
 	stream, err := conn.AcceptStream(context.Background())
 	if err != nil {
 		return err
@@ -242,11 +266,6 @@ func (e *endpoint) write(stream *quic.Stream, number int) error {
 		}
 		left -= int64(len(part))
 	}
-	e.change(number, func(r *report) {
-		if r.Sender != nil {
-			r.Sender.Supply = "done"
-		}
-	})
 	return stream.Close()
 }
 
@@ -273,10 +292,15 @@ func (c *counter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// trace turns quic-go's events into the state of the sender.
+// trace turns quic-go's events into the state of the sender. quic-go does not say that credit is used up: the trace counts
+// the credit of the stream with the payload, and of its connection.
 type trace struct {
 	*endpoint
-	number int
+	number       int
+	credit       int64 // of the connection
+	streamCredit int64
+	sent         int64 // highest offset on the stream
+	isOver       bool  // with the end of the stream
 }
 
 func (t *trace) AddProducer() qlogwriter.Recorder { return t }
@@ -288,7 +312,7 @@ func (t *trace) RecordEvent(event qlogwriter.Event) {
 	}
 	t.change(t.number, func(r *report) {
 		if r.Sender == nil {
-			r.Sender = &sender{SlowStart: true, Supply: "slow", Window: 32 * 1280}
+			r.Sender = &sender{SlowStart: true, Window: 32 * 1280}
 		}
 		switch event := event.(type) {
 		case qlog.MetricsUpdated:
@@ -303,8 +327,58 @@ func (t *trace) RecordEvent(event qlogwriter.Event) {
 			r.Sender.Lost++
 		case qlog.CongestionStateUpdated:
 			r.Sender.SlowStart = event.State == qlog.CongestionStateSlowStart
+		case qlog.ParametersSet:
+			if event.Initiator == qlog.InitiatorRemote {
+				t.open(event)
+			}
+		case qlog.PacketReceived:
+			t.received(event.Frames)
+		case qlog.PacketSent:
+			t.sentFrames(event.Frames)
 		}
+		r.Sender.Supply = t.supply()
 	})
+}
+
+// open takes the peer's first credit: for the client, who opens the stream, that of remote streams.
+func (t *trace) open(peer qlog.ParametersSet) {
+	t.credit = int64(peer.InitialMaxData)
+	t.streamCredit = int64(peer.InitialMaxStreamDataBidiLocal)
+	if t.Role == "client" {
+		t.streamCredit = int64(peer.InitialMaxStreamDataBidiRemote)
+	}
+}
+
+func (t *trace) received(frames []qlog.Frame) {
+	for _, one := range frames {
+		switch frame := one.Frame.(type) {
+		case *qlog.MaxDataFrame:
+			t.credit = max(t.credit, int64(frame.MaximumData))
+		case *qlog.MaxStreamDataFrame:
+			t.streamCredit = max(t.streamCredit, int64(frame.MaximumStreamData))
+		}
+	}
+}
+
+func (t *trace) sentFrames(frames []qlog.Frame) {
+	for _, one := range frames {
+		if frame, ok := one.Frame.(*qlog.StreamFrame); ok {
+			t.sent = max(t.sent, frame.Offset+frame.Length)
+			t.isOver = t.isOver || frame.Fin
+		}
+	}
+}
+
+// supply is done with the end of the stream, and blocked if the credit does not suffice for another full packet.
+func (t *trace) supply() string {
+	switch {
+	case t.isOver:
+		return "done"
+	case t.credit > 0 && min(t.credit, t.streamCredit)-t.sent < packet:
+		return "blocked"
+	default:
+		return "slow"
+	}
 }
 
 func (e *endpoint) begin() {
@@ -320,7 +394,7 @@ func (e *endpoint) begin() {
 }
 
 func (e *endpoint) listen() error {
-	listener, err := e.pair.ListenEarly(e.tls, e.config(1))
+	listener, err := e.pair.ListenEarly(e.tls, e.config(e.current))
 	if err != nil {
 		return err
 	}
@@ -330,7 +404,7 @@ func (e *endpoint) listen() error {
 			if err != nil {
 				return
 			}
-			number := e.number
+			number := e.current()
 			go func() { e.fail(number, e.serve(conn, number)) }()
 		}
 	}()

@@ -51,11 +51,15 @@ STYLE: dict[Cause, CauseStyle] = {
     "application": CauseStyle("--c5"),
     "flow control": CauseStyle("--c6"),
     "ack link": CauseStyle("--c1"),
+    "constant window": CauseStyle("--c2", "x"),
     "congestion avoidance": CauseStyle("--c2", "/"),
     "loss recovery": CauseStyle("--bad", "/"),
+    "spurious loss": CauseStyle("--bad", "x"),
     "pacing": CauseStyle("--c6", "/"),
+    "idle": CauseStyle("--c5", "/"),
     "host": CauseStyle("--c5", "x"),
     "delivery": CauseStyle("--c1", "."),
+    "unknown": CauseStyle("--c4", "x"),
 }
 
 

@@ -15,10 +15,13 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
 from typing import Any
 
+from satlab.check.trace.causes import LostBy
 from satlab.check.trace.pcap import Packet
 
 WAYS = {"forward": ("terrestrial_down", "forward"), "return": ("return", "terrestrial_up")}
 """The emulated links of a direction, in the order in which packets cross them."""
+Ledgers = Mapping[str, Mapping[str, int | None]] | None
+"""Accounts by direction; None: not counted."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,29 @@ def of(
     )
 
 
-def blames_host(ledgers: Mapping[str, Mapping[str, int | None]] | None, direction: str) -> bool:
+def blames_host(ledgers: Ledgers, direction: str) -> bool:
     """Return whether the host lost more packets of a direction than link and queues together."""
+    by_host, by_path = _lost(ledgers, direction)
+    return by_host > by_path
+
+
+def lost_by(ledgers: Ledgers, direction: str, declared: int) -> LostBy:
+    """Return who lost most of the `declared` packets that the sender of a direction declared
+    lost.
+    """
+    if blames_host(ledgers, direction):
+        return "host"
+    is_known = ledgers is not None and direction in ledgers
+    return by_most(declared, sum(_lost(ledgers, direction))) if is_known else "path"
+
+
+def by_most(declared: int, lost: int) -> LostBy:
+    """Return whether at least half of the packets that a sender declared lost were lost."""
+    return "nobody" if declared > 2 * lost else "path"
+
+
+def _lost(ledgers: Ledgers, direction: str) -> tuple[int, int]:
+    """Return how many packets the host, and link and queues lost."""
     found = (ledgers or {}).get(direction, {})
     by_host, dropped, lost = (found.get(name) or 0 for name in ("by_host", "dropped", "lost"))
-    return by_host > dropped + lost
+    return max(0, by_host), dropped + lost

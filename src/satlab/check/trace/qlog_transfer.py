@@ -16,6 +16,7 @@ from satlab.check.trace import careful_resume, qlog
 from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
+from satlab.check.trace.request_streams import RequestStreams
 
 FILE = "qlog.json"
 """File in a sample's folder: the states of the server, by the client's clock."""
@@ -28,6 +29,8 @@ MIN_INTERVAL_S = 0.05
 MAX_POINTS = 100_000
 ARRIVAL_INTERVAL_S = 0.01
 """Shortest time between two entries of `arrivals`, s."""
+PAUSE_S = 0.2
+"""After so long without an event, s, its end is a state of its own: nothing changed until then."""
 MAX_GAPS = 10_000
 """Largest number of gaps in the received ranges of a stream. A transfer has a few after a burst of
 losses.
@@ -205,6 +208,7 @@ class SenderPoint:
     lost_packets: int
     supply: Supply
     pacing_bps: float | None = None
+    is_app_limited: bool = False
 
 
 @dataclass
@@ -278,8 +282,14 @@ class _Reader:
         """Of a stream; None: of the connection."""
         self._sent_bytes = 0.0
         self._last_stream: float | None = None
+        self._requests = RequestStreams()
+        self._unfinished: list[SenderPoint] = []
+        """The points, each as if more payload was to come."""
 
     def take(self, event: Event) -> None:
+        if event.t_s - self._now > PAUSE_S and self._metrics:
+            self._add_point()  # before the pause; the next one is at its end
+            self._now = event.t_s
         if event.t_s >= self._next_point and self._metrics:
             self._add_point()
             self._next_point = event.t_s + MIN_INTERVAL_S
@@ -295,16 +305,19 @@ class _Reader:
                 self.transfer.resumption.append(event)
             case "packet_lost":
                 self.transfer.lost_packets += 1
-            case "parameters_set" if "remote" in (
-                event.data.get("owner"),
-                event.data.get("initiator"),
-            ):
-                self._peer_parameters(event.data)
+            case "parameters_set":
+                self._parameters(event.data)
 
     def finish(self) -> None:
-        """Add the last state."""
+        """Add the last state. Until the last request there was more to come: with the headers of
+        many small files, streams have the payload's number of bytes long before.
+        """
         if self._metrics:
             self._add_point()
+        points = self.transfer.points
+        for index, unfinished in enumerate(self._unfinished):
+            if unfinished.t_s < self._requests.last_s:
+                points[index] = unfinished
 
     def _add_point(self) -> None:
         values = self._metrics
@@ -312,23 +325,28 @@ class _Reader:
         if window is None or len(self.transfer.points) >= MAX_POINTS:
             return
         threshold = values.get("ssthresh")
-        self.transfer.points.append(
-            SenderPoint(
-                t_s=self._now,
-                cwnd_bytes=window,
-                in_flight_bytes=values.get("bytes_in_flight", 0.0),
-                is_slow_start=threshold is None or window < threshold,
-                rtt_ms=values.get("smoothed_rtt", 0.0) * self._unit_ms,
-                lost_packets=self.transfer.lost_packets
-                or int(self.transfer.retransmitted_bytes > 0),
-                supply=self._supply(),
-                pacing_bps=values.get("pacing_rate"),
-            )
+        rtt_ms = values.get("smoothed_rtt", 0.0) * self._unit_ms
+        supply = self._supply(rtt_ms / 1e3)
+        unfinished = SenderPoint(
+            t_s=self._now,
+            cwnd_bytes=window,
+            in_flight_bytes=values.get("bytes_in_flight", 0.0),
+            is_slow_start=threshold is None or window < threshold,
+            rtt_ms=rtt_ms,
+            lost_packets=self.transfer.lost_packets or int(self.transfer.retransmitted_bytes > 0),
+            supply=supply,
+            pacing_bps=values.get("pacing_rate"),
+            is_app_limited=supply == "blocked" or self._requests.are_answered,
         )
+        self._unfinished.append(unfinished)
+        is_done = self.transfer.new_bytes >= self._size
+        done = replace(unfinished, supply="done", is_app_limited=True)
+        self.transfer.points.append(done if is_done else unfinished)
 
-    def _supply(self) -> Supply:
-        if self.transfer.new_bytes >= self._size:
-            return "done"
+    def _supply(self, rtt_s: float) -> Supply:
+        """Return the supply of a sender that has more to send."""
+        if self._requests.are_answered:
+            return "blocked" if self._requests.lack_streams(self._now, rtt_s) else "slow"
         if self._last_stream is None:
             return "slow"
         initial = self._initial_credit.get(self._initial_parameter(self._last_stream))
@@ -370,6 +388,13 @@ class _Reader:
             if value is not None:
                 self._metrics[name] = value
 
+    def _parameters(self, data: Mapping[str, Any]) -> None:
+        owners = (data.get("owner"), data.get("initiator"))
+        if "local" in owners:
+            self._requests.grant(number(data, "initial_max_streams_bidi"))
+        if "remote" in owners:
+            self._peer_parameters(data)
+
     def _peer_parameters(self, data: Mapping[str, Any]) -> None:
         for name in (
             "data",
@@ -386,8 +411,14 @@ class _Reader:
         if self.transfer.first_sent_s is None:
             self.transfer.first_sent_s = self._now
         for frame in _frames(data):
-            if frame.get("frame_type") == "stream":
-                self._stream_sent(*_stream(frame))
+            match frame.get("frame_type"):
+                case "stream":
+                    stream, offset, length = _stream(frame)
+                    self._stream_sent(stream, offset, length)
+                    if frame.get("fin") is True:
+                        self._requests.answered(stream)
+                case "max_streams" if frame.get("stream_type") == "bidirectional":
+                    self._requests.grant(number(frame, "maximum"), self._now)
 
     def _stream_sent(self, stream: float, offset: float, length: float) -> None:
         if stream not in self._sent and len(self._sent) >= MAX_STREAMS:
@@ -421,7 +452,10 @@ class _Reader:
                 stream, offset, length = _stream(frame)
                 # HTTP/3 and QPACK use unidirectional streams of their own.
                 if length and not int(stream) & 3:
+                    self._requests.requested(self._now, stream)
                     self._stream_received(stream, offset, length)
+            case "streams_blocked" if frame.get("stream_type") == "bidirectional":
+                self._requests.blocked(number(frame, "limit"))
             case "max_data":
                 self._credit_raised(None, number(frame, "maximum"))
             case "max_stream_data":

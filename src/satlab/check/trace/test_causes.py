@@ -7,6 +7,7 @@ import pytest
 
 from satlab.check.trace import causes
 from satlab.check.trace.causes import SenderState, Span, TransferTrace
+from satlab.common import paths
 
 FULL = SenderState(0, 100_000, 100_000, False, True, False, "blocked", 650, 0, 0, 0)
 """A window in slow start that is full."""
@@ -65,6 +66,130 @@ def test_a_pause_shorter_than_a_round_trip_is_not_the_host() -> None:
     assert causes_of(FULL, low, FULL) == ["slow start"]
     assert causes_of(FULL, low, low, low) == ["slow start", "host"]
     assert causes_of(low, low) == ["slow start", "host"]  # a round trip begins with the request
+
+
+TICKS = [replace(FULL, t_s=tick / 20, rtt_ms=500) for tick in range(1, 201)]
+"""10 s of a full window, in slow start, that never grows; a state each 50 ms, a round trip of 500
+ms.
+"""
+
+
+def until_10_s(states: list[SenderState], **changes: Any) -> dict[str, float]:
+    return spent(TransferTrace(0.0, 10.0, states, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"is_slow_start": False},
+        {"lost_packets": 3},  # a loss that did not reduce it
+        {"pacing_bps": 2_000_000.0},
+        {"in_flight_bytes": 91_000, "is_app_limited": False},  # reported before it sends again
+        {"cwnd_bytes": 6_000, "in_flight_bytes": 3_600},  # five packets, two of them acknowledged
+        {"is_handshaking": True},
+    ],
+)
+def test_a_full_window_that_never_grows_is_constant(changes: dict[str, Any]) -> None:
+    assert until_10_s([replace(state, **changes) for state in TICKS]) == {"constant window": 10.0}
+
+
+def test_a_burst_in_each_round_trip_fills_a_constant_window() -> None:
+    bursts = [
+        replace(state, in_flight_bytes=100_000 if index % 10 < 2 else 30_000)
+        for index, state in enumerate(TICKS)
+    ]
+    assert until_10_s(bursts) == {"constant window": 10.0}
+
+
+AVOIDS = {"is_slow_start": False}
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        # A packet more each 2.2 s: CUBIC around its plateau, also with a short round trip.
+        (lambda t: AVOIDS | {"cwnd_bytes": 100_000 + t // 2.2 * 1200}, "congestion avoidance"),
+        (
+            lambda t: AVOIDS | {"cwnd_bytes": 100_000 + t // 2.2 * 1200, "rtt_ms": 50},
+            "congestion avoidance",
+        ),
+        (lambda t: {"cwnd_bytes": 100_000 + t // 2.2 * 1200, "pacing_bps": 2e6}, "slow start"),
+        (lambda t: {"cwnd_bytes": 100_000 + t // 1.4 * 1200}, "slow start"),
+        # Reduced by losses from a wider window.
+        (lambda t: {"cwnd_bytes": 200_000 if t < 1 else 100_000}, "loss recovery"),
+        (lambda t: {"payload_queue_ms": 50.0}, "link"),
+        (lambda t: {"is_app_limited": True, "in_flight_bytes": 95_000}, "flow control"),
+        (lambda t: {"in_flight_bytes": 85_000}, "pacing"),
+    ],
+)
+def test_what_grows_or_does_not_limit_is_no_constant_window(change: Any, cause: str) -> None:
+    lost = 3 if cause == "loss recovery" else 0
+    states = []
+    for state in TICKS:
+        changed = replace(state, lost_packets=lost, **change(state.t_s))
+        is_full = changed.in_flight_bytes == FULL.in_flight_bytes
+        in_flight = changed.cwnd_bytes if is_full else changed.in_flight_bytes
+        states.append(replace(changed, in_flight_bytes=in_flight))
+    found = until_10_s(states)
+    assert "constant window" not in found and max(found, key=found.__getitem__) == cause, found
+
+
+def test_a_short_transfer_with_a_constant_window_shows_it_too() -> None:
+    """Three round trips at the end of slow start."""
+    windows = [10_000 * 2 ** min(int(one.t_s / 0.5), 4) for one in TICKS]
+    states = [
+        replace(one, cwnd_bytes=window, in_flight_bytes=window)
+        for one, window in zip(TICKS, windows, strict=True)
+        if one.t_s <= 3.6
+    ]
+    found = spent(TransferTrace(0.0, 3.6, states))
+    assert found == {"slow start": pytest.approx(1.95), "constant window": pytest.approx(1.65)}
+
+
+def test_a_first_flight_is_no_constant_window_though_its_round_trip_is_not_known_yet() -> None:
+    """quinn assumes 333 ms; the round trip is 1.5 s."""
+    flight = [replace(one, rtt_ms=333) for one in TICKS if one.t_s <= 1.5]
+    grown: dict[str, Any] = {"rtt_ms": 1500, "cwnd_bytes": 200_000, "in_flight_bytes": 200_000}
+    later = [replace(one, **grown) for one in TICKS if 1.5 < one.t_s <= 2.5]
+    found = spent(TransferTrace(0.0, 2.5, [*flight, *later]))
+    assert found == {"slow start": pytest.approx(2.5)}
+
+
+def test_a_pause_of_a_sender_with_a_constant_window_is_not_the_window() -> None:
+    states = [replace(one, in_flight_bytes=0) if 4 < one.t_s <= 6 else one for one in TICKS]
+    found = until_10_s(states, has_virtual_clock=True)
+    assert found["constant window"] == pytest.approx(8.5, abs=0.3)
+    assert found["idle"] == pytest.approx(1.5, abs=0.3)
+
+
+@pytest.mark.parametrize("has_virtual_clock", [True, False])
+def test_under_a_virtual_clock_no_host_is_late(*, has_virtual_clock: bool) -> None:
+    low = [replace(state, in_flight_bytes=10_000) for state in TICKS]
+    rest = "idle" if has_virtual_clock else "host"
+    found = until_10_s(low, has_virtual_clock=has_virtual_clock)
+    assert max(found, key=found.__getitem__) == rest
+    paced = [replace(state, pacing_bps=160_000.0) for state in low]
+    assert until_10_s(paced, has_virtual_clock=has_virtual_clock)["pacing"] > 9
+
+
+@pytest.mark.parametrize(
+    ("lost_by", "cause"),
+    [("path", "loss recovery"), ("host", "host"), ("nobody", "spurious loss")],
+)
+@pytest.mark.parametrize("pacing_bps", [None, 2e8])
+def test_who_lost_the_packets_decides_the_cause_of_a_reduced_window(
+    lost_by: Any, cause: str, pacing_bps: float | None
+) -> None:
+    wide = replace(FULL, cwnd_bytes=200_000, in_flight_bytes=200_000, pacing_bps=pacing_bps)
+    narrow = replace(FULL, lost_packets=9, pacing_bps=pacing_bps)
+    found = TransferTrace(0.0, 3.0, trace(wide, narrow, narrow).states, lost_by)
+    assert spent(found) == {"slow start": 1.0, cause: 2.0}
+
+
+def test_a_sender_is_not_idle_before_it_knows_a_round_trip() -> None:
+    low = replace(FULL, in_flight_bytes=10_000, rtt_ms=0)
+    assert causes_of(low, low) == ["slow start"]
 
 
 ROOM = replace(
@@ -158,10 +283,36 @@ def test_the_spans_are_a_partition() -> None:
     assert all(one.end_s == other.start_s for one, other in pairwise(spans))
 
 
-@pytest.mark.parametrize("requested_s", [None, 2.0, 5.0])
-def test_without_a_request_all_time_is_the_handshake(requested_s: float | None) -> None:
+@pytest.mark.parametrize("requested_s", [2.0, 5.0])
+def test_a_request_that_came_too_late_leaves_the_handshake(requested_s: float) -> None:
     assert trace(FULL, FULL, requested_s=requested_s).spent_s()["handshake"] == 2.0
-    assert TransferTrace(0.0, 2.0, []).spent_s()["handshake"] == 2.0
+
+
+def spent(trace: TransferTrace) -> dict[str, float]:
+    return {cause: time for cause, time in trace.spent_s().items() if time}
+
+
+def test_what_nothing_tells_about_is_unknown() -> None:
+    assert spent(trace(FULL, FULL, requested_s=None)) == {"unknown": 2.0}
+    assert spent(TransferTrace(None, 2.0, [])) == {"unknown": 2.0}
+    assert spent(TransferTrace(0.0, 2.0, [])) == {"unknown": 2.0}
+    assert spent(TransferTrace(0.5, 2.0, [])) == {"handshake": 0.5, "unknown": 1.5}
+
+
+def test_the_last_state_covers_a_round_trip_unless_all_was_sent() -> None:
+    states = trace(FULL, replace(FULL, rtt_ms=1_500)).states
+    assert spent(TransferTrace(0.0, 9.0, states)) == {"slow start": 3.5, "unknown": 5.5}
+    done = replace(FULL, is_app_limited=True, in_flight_bytes=0, supply="done")
+    assert spent(TransferTrace(0.0, 9.0, trace(FULL, done).states)) == {
+        "slow start": 1.0,
+        "delivery": 8.0,
+    }
+
+
+def test_the_document_has_each_cause() -> None:
+    text = (paths.ROOT / "docs/regression.md").read_text().partition("| cause | holds when |")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.partition("\n\n")[0].splitlines()[2:]]
+    assert {row[0] for row in rows} == set(causes.CAUSES) and all(len(row) == 2 for row in rows)
 
 
 def test_means_add_up_and_the_largest_is_named() -> None:

@@ -83,6 +83,26 @@ def test_the_host_is_blamed_when_it_lost_most(change: dict[str, Any], is_host: b
     assert not packet_ledger.blames_host(None, "forward")
 
 
+@pytest.mark.parametrize(
+    ("account", "declared", "expected"),
+    [
+        ({"lost": 5}, 6, "path"),
+        ({"dropped": 5}, 10, "path"),
+        ({"dropped": 5, "lost": 1}, 13, "nobody"),
+        ({}, 1, "nobody"),
+        ({}, 0, "path"),
+        ({"by_host": 5}, 50, "host"),
+        ({"by_host": -5, "lost": 1}, 3, "nobody"),
+    ],
+)
+def test_who_lost_what_a_sender_declared_lost(
+    account: dict[str, int], declared: int, expected: str
+) -> None:
+    assert packet_ledger.lost_by({"forward": account}, "forward", declared) == expected
+    assert packet_ledger.lost_by({"forward": account}, "return", declared) == "path"
+    assert packet_ledger.lost_by(None, "forward", declared) == "path"
+
+
 def packet(source: IPv4Address, length: int, protocol: int = 17) -> Packet:
     head = struct.pack(
         "!BBHHHBBH4s4s", 0x45, 0, 0, 0, 0, 64, protocol, 0, source.packed, CLIENT.packed

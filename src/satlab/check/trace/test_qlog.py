@@ -260,6 +260,130 @@ def test_credit_is_that_of_the_peer_for_the_kind_of_stream(
     assert supply(tmp_path, *events) == expected
 
 
+def requests(folder: Path, *events: tuple[float, str, dict[str, Any]]) -> qlog_transfer.SenderPoint:
+    """Return the last state of a server with a round trip of 0.6 s that allowed 2 streams at
+    first; events at s.
+    """
+    metrics = {"congestion_window": 12_000, "bytes_in_flight": 0, "smoothed_rtt": 600}
+    first = (
+        (0.0, "parameters_set", {"owner": "local", "initial_max_streams_bidi": 2}),
+        (0.0, "metrics_updated", metrics),
+    )
+    records = [
+        {"time": 1e3 * t_s, "name": name, "data": data} for t_s, name, data in (*first, *events)
+    ]
+    return read(folder, sequence(records), size=10_000).points[-1]
+
+
+def asked(t_s: float, number: int) -> tuple[float, str, dict[str, Any]]:
+    request = {**stream(0, 20), "stream_id": 4 * number}
+    return t_s, "packet_received", packet("1RTT", request)
+
+
+def answered(
+    t_s: float, number: int, *, is_whole: bool = True
+) -> tuple[float, str, dict[str, Any]]:
+    answer = {**stream(0, 32), "stream_id": 4 * number, "fin": is_whole}
+    return t_s, "packet_sent", packet("1RTT", answer)
+
+
+def streams(kind: str, t_s: float, **fields: Any) -> tuple[float, str, dict[str, Any]]:
+    """Return a frame that allows streams, or one that says that they lack."""
+    name = "packet_sent" if kind == "max_streams" else "packet_received"
+    frame = {"frame_type": kind, "stream_type": "bidirectional", **fields}
+    return t_s, name, packet("1RTT", frame)
+
+
+ANSWERED = (asked(1, 0), answered(1.1, 0), asked(1.2, 1), answered(1.3, 1))
+
+
+@pytest.mark.parametrize(
+    ("events", "supply", "is_app_limited"),
+    [
+        # The client has asked for two of many files, and may open no third stream.
+        (ANSWERED, "blocked", True),
+        # What was allowed now reaches the client, and its request the server, a round trip later.
+        ((*ANSWERED, streams("max_streams", 1.3, maximum=4), (1.5, "x", {})), "blocked", True),
+        ((*ANSWERED, streams("max_streams", 1.3, maximum=4), (2.5, "x", {})), "slow", True),
+        # The allowance was lost: the client says that it lacks streams.
+        (
+            (
+                *ANSWERED,
+                streams("max_streams", 1.3, maximum=4),
+                streams("streams_blocked", 2.4, limit=2),
+            ),
+            "blocked",
+            True,
+        ),
+        ((streams("max_streams", 0.1, maximum=4), *ANSWERED), "slow", True),
+        # One request: a second stream was allowed and not used.
+        ((asked(1, 0), answered(1.1, 0)), "slow", True),
+        # An answer is not complete: the server has data.
+        ((*ANSWERED[:3], answered(1.3, 1, is_whole=False)), "slow", False),
+        ((asked(1, 0),), "slow", False),
+        # A request that is retransmitted is no new one.
+        ((*ANSWERED, asked(1.4, 1)), "blocked", True),
+        # More than the file allowed: its frames that allow streams are of an unknown form.
+        ((*ANSWERED, asked(1.4, 2), answered(1.5, 2)), "slow", True),
+        # Streams were opened in any order: those below exist, too.
+        ((asked(1, 1), answered(1.1, 1)), "blocked", True),
+    ],
+)
+def test_a_client_without_stream_credit_is_distinguished_from_one_that_asks_for_nothing(
+    events: Any, supply: str, *, is_app_limited: bool, tmp_path: Path
+) -> None:
+    found = requests(tmp_path, *events)
+    assert (found.supply, found.is_app_limited) == (supply, is_app_limited)
+
+
+def test_many_small_files_wait_for_streams(tmp_path: Path) -> None:
+    """20 files of 32 bytes, with headers of as many bytes; two streams at a time, each free after a
+    round trip.
+    """
+    rounds = [
+        event
+        for number in range(10)
+        for event in (
+            asked(1 + number, 2 * number),
+            asked(1 + number, 2 * number + 1),
+            answered(1.01 + number, 2 * number),
+            answered(1.01 + number, 2 * number + 1),
+            streams("max_streams", 1.6 + number, maximum=2 * number + 4),
+        )
+    ]
+    metrics = {"congestion_window": 12_000, "bytes_in_flight": 0, "smoothed_rtt": 600}
+    first = (
+        (0.0, "parameters_set", {"owner": "local", "initial_max_streams_bidi": 2}),
+        (0.0, "metrics_updated", metrics),
+    )
+    records = [
+        {"time": 1e3 * t_s, "name": name, "data": data} for t_s, name, data in (*first, *rounds)
+    ]
+    points = read(tmp_path, sequence(records), size=20 * 16).points
+    supplies = [one.supply for one in points if one.t_s > 1.01]
+    assert supplies.count("blocked") > 20 and supplies[-1] == "done"
+    assert "done" not in [one.supply for one in points if one.t_s < 10.0]
+
+
+def test_a_pause_has_the_state_in_which_it_began(tmp_path: Path) -> None:
+    """The interval until a state is judged by it: without a state at the pause's end, the pause
+    would be judged by what came after it.
+    """
+    metrics = [
+        {"congestion_window": 12_000, "bytes_in_flight": in_flight} for in_flight in (0, 11_000)
+    ]
+    records = [
+        {"time": time, "name": "metrics_updated", "data": data}
+        for time, data in zip((0, 9_000), metrics, strict=True)
+    ]
+    points = read(tmp_path, sequence(records)).points
+    assert [(one.t_s, one.in_flight_bytes) for one in points] == [
+        (0.0, 0),
+        (9.0, 0),
+        (9.0, 11_000),
+    ]
+
+
 def test_retransmissions_do_not_complete_a_transfer(tmp_path: Path) -> None:
     again, more = frames("packet_sent", stream(0, 1000)), frames("packet_sent", stream(1000, 1000))
     assert supply(tmp_path, again, size=2000) == "slow"

@@ -45,11 +45,16 @@ def summary(side: str, **figures: Any) -> dict[str, Any]:
     } | figures
 
 
+def grown(step: int) -> dict[str, Any]:
+    """Return a full window that grows."""
+    return {"cwnd_bytes": 100_000 + 500 * step, "in_flight_bytes": 99_000 + 500 * step}
+
+
 def download(**changes: Any) -> list[dict[str, Any]]:
     """Return 1 MB until 4 s of the client's time; the server begins 0.3 s later and sends from 0.9
     s on.
     """
-    sent = [interval("server", 0.6 + step / 10, **changes) for step in range(30)]
+    sent = [interval("server", 0.6 + step / 10, **grown(step) | changes) for step in range(30)]
     return [
         start("client", "receiver", 1000.0),
         start("server", "sender", 1000.3),
@@ -138,6 +143,8 @@ def test_an_upload_is_sent_once_the_client_s_handshake_is_complete() -> None:
         summary("server", bytes=1_000_000, goodput_bps=2e6),
     ]
     assert spent(lines, back=5_000) == {"handshake": 0.65, "link": 3.85}
+    lines[-2]["handshake_ms"] = None
+    assert spent(lines, back=5_000) == {"unknown": 4.5}
 
 
 def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
@@ -174,6 +181,60 @@ def test_a_server_s_qlog_is_judged_with_the_link_s_queues() -> None:
     )
 
 
+def outcome(**transfer: Any) -> dict[str, Any]:
+    """Return the outcome of a download of 4 s whose sender declared four packets lost."""
+    usual = {"started_s": 0.5, "duration_s": 4.0, "handshake_ms": 650.0, "asked_ms": 900.0}
+    sample = {
+        "handshaking": False,
+        "slow_start": True,
+        "app_limited": False,
+        "supply": "slow",
+        "rtt_ms": 650.0,
+        "lost_packets": 4,
+        "pacing_bps": None,
+        "forward_queue_ms": 0.0,
+        "return_queue_ms": 0.0,
+        "forward_out_bytes": 0,
+        "return_out_bytes": 0,
+    }
+    names = ("forward", "return", "terrestrial_down", "terrestrial_up")
+    return {
+        "request": {"direction": "download"},
+        "transfers": [usual | transfer],
+        "samples": [sample | grown(step) | {"t_s": 0.5 + step / 10} for step in range(1, 40)],
+        "link": [{"name": name, "dropped_packets": 0, "lost_packets": 0} for name in names],
+    }
+
+
+def virtual(document: dict[str, Any]) -> dict[str, Any]:
+    spent_s = trace_reader.of_outcome(document, PLAN).spent_s()
+    return {cause: pytest.approx(time) for cause, time in spent_s.items() if time}
+
+
+def test_losses_that_the_link_did_not_have_are_spurious() -> None:
+    assert virtual(outcome()) == {"handshake": 0.9, "spurious loss": 3.1}
+    for direction, cause in (("return", "spurious loss"), ("forward", "loss recovery")):
+        document = outcome()
+        ways = {direction, "terrestrial_down" if direction == "forward" else "terrestrial_up"}
+        for one in document["link"]:
+            one["dropped_packets"] = int(one["name"] in ways)
+        assert virtual(document) == {"handshake": 0.9, cause: 3.1}
+
+
+def test_a_second_connection_without_states_is_unknown_from_its_request_on() -> None:
+    later = outcome(started_s=90.0)
+    assert virtual(later) == {"handshake": 0.9, "unknown": 3.1}
+    assert virtual(outcome(asked_ms=None)) == {"unknown": 4.0}
+    assert virtual(outcome(asked_ms=None, handshake_ms=None)) == {"handshake": 4.0}
+
+
+def test_under_the_virtual_clock_a_sender_with_room_is_idle() -> None:
+    document = outcome()
+    for sample in document["samples"]:
+        sample["in_flight_bytes"] = 10_000
+    assert "idle" in virtual(document) and "host" not in virtual(document)
+
+
 def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
     assert trace_reader.of_satperf(download(in_flight_bytes=None), [], PLAN) is None  # quiche
     assert trace_reader.of_satperf(download()[:-2], [], PLAN) is None
@@ -191,7 +252,12 @@ def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lost_by", "cause"),
-    [("lost", "loss recovery"), ("by_host", "host"), ("dropped", "loss recovery")],
+    [
+        ("lost", "loss recovery"),
+        ("by_host", "host"),
+        ("dropped", "loss recovery"),
+        ("spurious", "spurious loss"),
+    ],
 )
 def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(
     lost_by: str, cause: str, tmp_path: Path
@@ -201,7 +267,7 @@ def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(
     lines = "\n".join(map(json.dumps, download(lost_packets=1)))
     (tmp_path / "a-1" / "client" / "client-0.jsonl").write_text(lines)
     case: Any = SimpleNamespace(id="a", direction="download")
-    sample = Sample("a", 1, "ok", "", (4.0,), ledgers={"forward": {lost_by: 9}})
+    sample = Sample("a", 1, "ok", "", (4.0,), ledgers={"forward": {lost_by: 30}})
     trace = trace_reader.read(tmp_path, case, sample, PLAN)
     assert trace is not None
     assert {name: time for name, time in trace.spent_s().items() if time} == {

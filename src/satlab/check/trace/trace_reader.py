@@ -30,9 +30,10 @@ def read(raw: Path, case: Case, sample: Sample, plan: LinkPlan) -> TransferTrace
     """Return the trace of a sample below `raw`; None if its files do not have the sender's states."""
     payload, _ = _directions(case.direction == "download")
     trace = _read(raw, case.id, sample.seed, plan)
-    return trace and replace(
-        trace, is_lost_by_host=packet_ledger.blames_host(sample.ledgers, payload)
-    )
+    if trace is None or trace.has_virtual_clock:
+        return trace
+    declared = trace.states[-1].lost_packets if trace.states else 0
+    return replace(trace, lost_by=packet_ledger.lost_by(sample.ledgers, payload, declared))
 
 
 def _read(raw: Path, case: str, seed: int, plan: LinkPlan) -> TransferTrace | None:
@@ -76,10 +77,28 @@ def of_outcome(outcome: Mapping[str, Any], plan: LinkPlan) -> TransferTrace:
         for one in samples
         if one["t_s"] >= start
     ]
-    requested_ms = last["asked_ms"]
-    return TransferTrace(
-        None if requested_ms is None else requested_ms / 1e3, last["duration_s"], states
+    lost = sum(
+        one["dropped_packets"] + one["lost_packets"]
+        for one in outcome["link"]
+        if one["name"] in packet_ledger.WAYS[payload]
     )
+    declared = states[-1].lost_packets if states else 0
+    return TransferTrace(
+        _requested_s(last),
+        last["duration_s"],
+        states,
+        packet_ledger.by_most(declared, lost),
+        has_virtual_clock=True,
+    )
+
+
+def _requested_s(transfer: Mapping[str, Any]) -> float | None:
+    """Return when the sender had its request; a connection without a handshake had none until its
+    end. None: unknown.
+    """
+    if transfer["asked_ms"] is not None:
+        return float(transfer["asked_ms"]) / 1e3
+    return float(transfer["duration_s"]) if transfer["handshake_ms"] is None else None
 
 
 def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | None:
@@ -98,10 +117,11 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | Non
     later_s = {side: start["t_unix_s"] - zero_unix_s for side, start in starts.items()}
     # A server writes its first line at the request; a client sends its first line after its
     # handshake.
+    requested_s: float | None = None
     if sender == "server":
         requested_s = intervals[0]["t_s"] + later_s["server"]
-    else:
-        requested_s = (summaries["client"]["handshake_ms"] or 0) / 1e3
+    elif (handshake_ms := summaries["client"]["handshake_ms"]) is not None:
+        requested_s = handshake_ms / 1e3
     queues = _Queues(link, zero_unix_s, plan, is_download=sender == "server")
     lost_packets = accumulate(line["lost_packets"] for line in intervals)
     states = []
@@ -136,9 +156,8 @@ def of_qlog(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> Transfe
         payload_queue_ms, ack_queue_ms = queues.at(point["t_s"])
         states.append(
             SenderState(
-                **point,
+                **{"is_app_limited": point["supply"] != "slow"} | point,
                 is_handshaking=False,
-                is_app_limited=point["supply"] != "slow",
                 payload_queue_ms=payload_queue_ms,
                 ack_queue_ms=ack_queue_ms,
                 link_share=queues.load.share(point["t_s"], point["rtt_ms"] / 1e3),
