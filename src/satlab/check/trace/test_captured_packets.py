@@ -3,7 +3,6 @@
 
 import struct
 from dataclasses import replace
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,6 @@ from satlab.check.trace.captured_transfer import (
     transfer_of,
 )
 from satlab.check.trace.conftest import (
-    CLIENT,
-    CLIENT_PORT,
     PORT,
     SERVER,
     long_packet,
