@@ -395,14 +395,22 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
     folder = request.folder / side
     folder.mkdir(parents=True)
     known = "".join(f"{request.host} {name}\n" for name in names)
-    seconds = request.case.timeout_s + GRACE_S
-    if side == SERVER:  # it outlives its clients: a limit that is reached is theirs
-        seconds = request.connections * (seconds + END_S) + (request.case.second_after_s or 0)
-        seconds += START_S + SERVER_END_S
+    seconds = sandbox_limit_s(request, side)
     hosts = f"127.0.0.1 localhost\n{known}"
     limits = Limits(seconds)
     scratch.sized(folder, limits.disk_bytes, limits.files)
     return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=limits)
+
+
+def sandbox_limit_s(request: TransferRequest, side: str) -> float:
+    """Return the time limit of a side's sandbox, s. The server outlives its clients: a time limit
+    that is reached is the case's, and no fault of the server.
+    """
+    client_s = request.case.timeout_s + GRACE_S
+    if side == CLIENT:
+        return client_s
+    between_s = request.case.second_after_s or 0
+    return START_S + request.connections * (client_s + END_S) + between_s + SERVER_END_S
 
 
 def _emptied(folder: Path) -> Path:
