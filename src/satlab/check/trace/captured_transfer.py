@@ -244,22 +244,25 @@ class CapturedTransfer:
         If the client has no source ids, this is the time of its last Initial packet before that
         answer.
         """
-        answers: dict[bytes, float] = {}
-        for one in self.datagrams:
-            if one.from_server and "initial" in one.kinds:
-                answers |= {name: one.t_s for name in one.ids if name not in answers}
+        answers: dict[bytes | Address | None, Datagram] = {}
+        for one in self._server_initials:
+            for name in one.ids or (one.client,):
+                answers.setdefault(name, one)
         if len(answers) < 2:
             return 0.0
-        answered_s = max(answers.values())
-        initials = [one for one in self.datagrams if not one.from_server and "initial" in one.kinds]
-        before = [one for one in initials if one.t_s <= answered_s]
+        answer = max(answers.values(), key=lambda one: one.t_s)
+        before = [
+            one
+            for one in self.datagrams
+            if not one.from_server
+            and "initial" in one.kinds
+            and one.client == answer.client
+            and one.t_s <= answer.t_s
+        ]
         if not before:
             return 0.0
-        return (
-            next(one.t_s for one in before if one.ids == before[-1].ids)
-            if before[-1].ids
-            else before[-1].t_s
-        )
+        last = before[-1]
+        return next(one.t_s for one in before if one.ids == last.ids) if last.ids else last.t_s
 
     def count(self, kind: Kind, *, from_server: bool) -> int:
         """Count the datagrams from one side that have a packet of a kind."""
@@ -297,25 +300,26 @@ def transfer_of(
 ) -> CapturedTransfer | None:
     """Return the transfer between a client and a server's addresses; None without its packets.
 
-    `port` None: any port of the server. The transfer starts with the client's first packet: earlier
-    packets from the server belong to another connection.
+    `port` None: any port of the server. The transfer starts with the client's first long header or,
+    without one, with the client's first packet: earlier packets belong to another connection.
     """
     servers = set(server) if isinstance(server, Sequence) else {server}
+    parsed = ((packet.t_ns, _parse(packet, servers, port)) for packet in packets)
+    segments = [(t_ns, segment) for t_ns, segment in parsed if segment is not None]
+    sent = [number for number, (_, one) in enumerate(segments) if not one.from_server]
+    if not sent:
+        return None
+    start = next((number for number in sent if segments[number][1].is_long), sent[0])
+    start_ns, first = segments[start]
     datagrams: list[Datagram] = []
     connections = _Connections()
-    protocol, start_ns = 0, packets[0].t_ns if packets else 0
-    for packet in packets:
-        segment = _parse(packet, servers, port)
-        if segment is None or protocol not in (0, segment.protocol):
+    for t_ns, segment in segments[start:]:
+        if segment.protocol != first.protocol:
             continue
-        if segment.from_server and not datagrams:
-            continue
-        protocol = segment.protocol
-        start_ns = start_ns if datagrams else packet.t_ns
-        parts = connections.packets(segment) if protocol == UDP else []
+        parts = connections.packets(segment) if segment.protocol == UDP else []
         datagrams.append(
             Datagram(
-                (packet.t_ns - start_ns) * NS,
+                (t_ns - start_ns) * NS,
                 segment.from_server,
                 segment.size,
                 tuple(part.kind for part in parts),
@@ -324,11 +328,11 @@ def transfer_of(
                 segment.client,
                 segment.server,
                 segment.ecn,
-                segment.payload if protocol == UDP else b"",
+                segment.payload if segment.protocol == UDP else b"",
             )
         )
     heads = tuple((one.from_server, one.payload) for one in datagrams if one.payload)
-    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, heads) if datagrams else None
+    return CapturedTransfer(first.protocol, tuple(datagrams), start_ns * NS, heads)
 
 
 class _Segment(NamedTuple):
@@ -343,6 +347,11 @@ class _Segment(NamedTuple):
     client: Address
     server: Address
     ecn: int
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it starts with a long header of QUIC."""
+        return self.protocol == UDP and self.payload[:1] >= b"\x80"
 
 
 @dataclass

@@ -4,6 +4,7 @@
 A packet is decrypted only if the whole of it was captured.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -156,7 +157,7 @@ def _read(
     largest = one.largest.get(place, -1)
     read = opened(packet.data, number_at, level.keys, largest, level.updated)
     if read is None and packet.kind == "1-rtt":
-        later = _updated_twice(level, one.handshake)
+        later = _updated_twice(level, one.handshake.version)
         read = opened(packet.data, number_at, later.keys, largest, later.updated)
         if read is not None:
             one.levels[place] = later
@@ -176,11 +177,12 @@ def _first_level(one: _Connection, secrets: Secrets, place: tuple[Kind, bool]) -
     return _Level(secret, keys, after._replace(header_key=keys.header_key))
 
 
-def _updated_twice(level: _Level, one: Handshake) -> _Level:
+@functools.lru_cache(maxsize=256)
+def _updated_twice(level: _Level, version: int) -> _Level:
     """Return the keys of the next two key phases. The key of header protection stays (RFC 9001,
     section 6.1).
     """
-    suite, version = level.keys.suite, one.version
+    suite = level.keys.suite
     second = next_secret(next_secret(level.secret, suite, version), suite, version)
     third = next_secret(second, suite, version)
     keys, after = (

@@ -173,8 +173,7 @@ def take(
         _retry(found, packet)
     if packet.kind != "initial" or packet.number_at is None or packet.version is None:
         return None
-    known = found[::-1]
-    known.sort(key=lambda one: not _has_ids(one, packet, from_server))
+    known = [one for one in reversed(found) if _has_ids(one, packet, from_server)]
     if (
         not from_server
         and not any(one.original == packet.destination for one in found)
@@ -196,7 +195,8 @@ def take(
         for frame in quic_frames.frames(read.plain):
             is_crypto = frame.kind == quic_frames.CRYPTO
             if is_crypto and frame.offset + len(frame.data) <= MAX_CRYPTO_BYTES:
-                one.crypto[from_server][frame.offset] = frame.data
+                earlier = one.crypto[from_server].get(frame.offset, b"")
+                one.crypto[from_server][frame.offset] = max(earlier, frame.data, key=len)
             one.client_hellos += is_crypto and frame.offset == 0 and not from_server
         return one, read
     return None

@@ -11,7 +11,15 @@ from cryptography.hazmat.primitives import hashes
 from satlab.check.suite import Case
 from satlab.check.trace import interop_evidence, quic_handshake
 from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
-from satlab.check.trace.conftest import ORIGINAL, hello, initial, retry
+from satlab.check.trace.conftest import (
+    ORIGINAL,
+    crypto,
+    hello,
+    initial,
+    long_head,
+    retry,
+    sealed,
+)
 from satlab.check.trace.pcap import UDP
 from satlab.check.trace.quic_handshake import handshakes, key_phases
 from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind, quic_packets
@@ -167,6 +175,21 @@ def test_packets_of_one_version_are_not_read_with_the_keys_of_the_other() -> Non
         keys = {one: initial_keys(ORIGINAL, one, from_server=False) for one in (version, other)}
         assert opened(packet, parsed.number_at, keys[version]) is not None
         assert opened(packet, parsed.number_at, keys[other]) is None
+
+
+def test_a_hello_in_parts_is_joined_whatever_is_sent_again() -> None:
+    """A large ClientHello needs two packets; parts are sent again with other bounds."""
+    whole = hello(1, 7, 43, suite=CHACHA20)
+    parts = [(9, 50), (0, 30), (0, 9), (30, len(whole))]
+    keys = initial_keys(ORIGINAL, VERSION_2, from_server=False)
+    head = long_head("initial", b"C", ORIGINAL, VERSION_2)
+    sent = [
+        (False, sealed(head, crypto(whole[start:end], start), keys, number))
+        for number, (start, end) in enumerate(parts)
+    ]
+    [found] = handshakes(sent)
+    assert found.offered_suites == (CHACHA20,) and found.client_hellos == 2
+    assert handshakes(sent[:3])[0].offered_suites == ()
 
 
 def test_the_suites_are_those_of_the_hellos() -> None:

@@ -276,6 +276,15 @@ def test_a_short_header_of_another_connection_is_foreign() -> None:
     assert found.first_answer_s == pytest.approx(0.6)
 
 
+def test_packets_before_the_first_long_header_are_of_an_earlier_connection() -> None:
+    strays = [
+        udp(short_packet(b"OLDSERVE", 40), t_ns=500 * MS, from_server=False, client_port=49999),
+        udp(short_packet(b"OLDCLIEN", 1243), t_ns=900 * MS, client_port=49999),
+    ]
+    assert is_right(read([*strays, *capture()]))
+    assert len(read(strays).datagrams) == 2, "without a long header nothing is known"
+
+
 def test_of_several_connections_the_first_is_timed() -> None:
     """Each from a port of its own; the second one's handshake is faster."""
     second = [
@@ -335,7 +344,8 @@ def test_servers_without_connection_ids_have_handshakes() -> None:
             client_port=50001,
         ),
     ]
-    assert read([*capture(server=b""), *again]).handshakes == 2
+    both = read([*capture(server=b""), *again])
+    assert (both.handshakes, both.last_start_s) == (2, pytest.approx(4.0))
 
 
 def test_a_version_negotiation_is_an_answer_and_no_handshake() -> None:
