@@ -24,9 +24,9 @@ SMALL_DATAGRAM_BYTES = 100
 """A datagram smaller than this at the end may carry no payload but acknowledgements, tickets or
 CONNECTION_CLOSE.
 """
-ANSWER_SHARE = 0.9
-"""Share of the measured round trip before which no answer to a request counts: a server's own time
-for its first answer is part of the measured one.
+LEAST_ANSWER_S, ANSWER_SHARE = 0.15, 0.9
+"""No answer to a request counts before this time, s (no link of a suite has a shorter round trip),
+nor before this share of the measured round trip if that is shorter.
 """
 
 
@@ -168,12 +168,11 @@ class CapturedTransfer:
 
     @property
     def answers_s(self) -> float:
-        """Time after which an answer to the first request can arrive: a round trip later.
+        """Time before which no answer to the first request can arrive; 0 if the client sent none.
 
-        Before that a server sends other 1-RTT packets: connection ids, tickets, full packets that
-        probe the path's MTU. The round trip is measured from the client's last Initial packet
-        before the server's first packet; if the client repeats it early, it counts too short, never
-        too long. 0 if the client sent no request.
+        Other 1-RTT packets of a server's first flight arrive before that: connection ids, tickets,
+        full packets that probe the path's MTU. The round trip is measured from the client's last
+        Initial packet before the server's first packet.
         """
         request, answer = self.first_request_s, self.first_answer_s
         if math.isinf(request) or answer is None:
@@ -186,7 +185,7 @@ class CapturedTransfer:
             ),
             default=answer,
         )
-        return request + ANSWER_SHARE * (answer - asked_s)
+        return request + min(LEAST_ANSWER_S, ANSWER_SHARE * (answer - asked_s))
 
     @property
     def first_byte_s(self) -> float | None:

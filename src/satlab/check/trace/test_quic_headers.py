@@ -2,6 +2,7 @@
 """QUIC packets of a datagram, and what is only padding; what a capture makes of it."""
 
 import random
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -274,6 +275,16 @@ def test_a_short_header_of_another_connection_is_foreign() -> None:
     assert is_right(found)
     assert [one.is_foreign for one in found.datagrams].count(True) == 2
     assert found.first_answer_s == pytest.approx(0.6)
+
+
+def test_a_first_flight_that_was_lost_hides_no_payload() -> None:
+    """The server repeats it after a second; a small file then arrives within a round trip."""
+    first, *rest = capture()
+    late = [first, *(replace(one, t_ns=one.t_ns + 1000 * MS) for one in rest)]
+    found = read(late)
+    assert found.first_answer_s == pytest.approx(1.6)
+    assert found.first_byte_s == pytest.approx(2.83)
+    assert found.times_s((1000, 4000), 4000) == pytest.approx((2.83, 2.86))
 
 
 def test_packets_before_the_first_long_header_are_of_an_earlier_connection() -> None:
