@@ -2,6 +2,7 @@
 """Packets that are decrypted with a key log, and the evidence of ECN and of path validation."""
 
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -292,3 +293,43 @@ def test_transport_parameters_of_the_server_are_read() -> None:
     assert found is not None
     assert decrypted_packets.transport_parameters(found) == {8: b"\x43\xe8", 4: b"\x09"}
     assert decrypted_packets.transport_parameters(found[:3]) == {}
+
+
+# --- hostile input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("secret", ["", "00", "00" * 5, "00" * 200])
+def test_secrets_of_any_length_decrypt_nothing(secret: str) -> None:
+    built = Built()
+    built.short(PING, 1, from_server=True)
+    own = built.secrets["1-rtt", True].hex()
+    found = decrypted_packets.decrypted(built.wire, built.key_log.replace(own, secret))
+    assert [one.kind for one in found or []] in ([], ["initial", "initial"])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_packets_are_left_out(seed: int) -> None:
+    """Programs under test choose every byte of their packets, and of the key log."""
+    source = random.Random(seed)  # noqa: S311
+    built = Built(source.choice([AES_128, CHACHA20]))
+    for number in range(5):
+        built.short(new_connection_id(b"next"), number, from_server=bool(number % 2))
+    whole = decrypted_packets.decrypted(built.wire, built.key_log)
+    assert whole is not None and len(whole) == 7
+    damaged = set()
+    for at in source.sample(range(2, 7), 3):
+        packet = built.packets[at]
+        data = bytearray(packet.head)
+        data[source.randrange(28, len(data))] ^= 1 << source.randrange(8)
+        cut = source.choice([len(data), source.randrange(28, len(data))])
+        built.packets[at] = Packet(packet.t_ns, packet.length, bytes(data[:cut]))
+        damaged.add(at)
+    found = decrypted_packets.decrypted(built.wire, built.key_log)
+    assert found is not None
+    kept = [one for at, one in enumerate(whole) if at not in damaged]
+    assert [(one.kind, one.number, one.frames) for one in found] == [
+        (one.kind, one.number, one.frames) for one in kept
+    ]
+    mangled = bytearray(built.key_log.encode())
+    mangled[source.randrange(len(mangled))] ^= 1
+    decrypted_packets.decrypted(built.wire, mangled.decode(errors="replace"))
