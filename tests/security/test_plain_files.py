@@ -50,7 +50,7 @@ def secret(tmp_path: Path) -> Path:
 
 def read_keys(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     seen: list[str] = []
-    monkeypatch.setattr(quic_handshake, "key_phases", lambda _, text: seen.append(text))
+    monkeypatch.setattr(decrypted_packets, "decrypted", lambda _, text: seen.append(text))
     wire: Any = SimpleNamespace(heads=[])
     interop_evidence.key_phases(wire, [theirs])
     return "".join(seen)

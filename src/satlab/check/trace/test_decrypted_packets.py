@@ -194,6 +194,25 @@ def test_frames_are_told_apart(plain: bytes, kinds: list[int]) -> None:
 # --- evidence -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("updates", [(0, 0), (1, 1), (1, 0)])
+@pytest.mark.parametrize("versions", [(VERSION_1, VERSION_1), (VERSION_1, VERSION_2)])
+def test_key_phases_are_those_of_decrypted_packets(
+    updates: tuple[int, int], versions: tuple[int, int], tmp_path: Path
+) -> None:
+    built = Built(versions=versions)
+    folders = built.folders(tmp_path)
+    assert interop_evidence.key_phases(built.wire, folders) is None, "nothing was sent"
+    for side, count in zip((False, True), updates, strict=True):
+        for number in range(count + 1):
+            built.short(PING, number, from_server=side, updates=number)
+    # A bit alone, without the keys of the next phase, is no key update.
+    built.add(b"\x44" + S + bytes(60), from_server=False)
+    seen = [set(range(count + 1)) for count in updates]
+    found = interop_evidence.key_phases(built.wire, folders)
+    assert found == {"client": seen[0], "server": seen[1]}
+    assert interop_evidence.key_phases(built.wire, folders[:2]) is None
+
+
 def acked(ect0: int, ect1: int = 0, ce: int = 0) -> bytes:
     return b"\x03\x07\x00\x00\x00" + bytes([ect0, ect1, ce])
 
