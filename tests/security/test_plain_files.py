@@ -12,7 +12,7 @@ import pytest
 
 from satlab.check import sandboxed_program
 from satlab.check.endpoint import command_pair
-from satlab.check.trace import interop_evidence, qlog, quic_handshake
+from satlab.check.trace import decrypted_packets, interop_evidence, qlog
 from satlab.check.trace.qlog import QlogError
 from satlab.common import plain_files
 from satlab.common.plain_files import RefusedError
