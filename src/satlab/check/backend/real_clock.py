@@ -58,6 +58,8 @@ SETTLE_S, SERVER_END_S = 2.0, 10.0
 interop runner also gives a server 10 s.
 """
 WATCH_S = 0.25
+MOST_WHOLE_BYTES = 64 << 20
+"""Largest payload of a test case whose packets are captured whole."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ class RealClock:
             try:
                 # Packets of the calibration arrive meanwhile.
                 halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
-                with captures.running(up, whole=case.test is not None):
+                with captures.running(up, whole=is_captured_whole(request)):
                     found = _Connections(
                         self.ends, self.stop, halt, up, request, sandboxes, folder
                     ).sample()
@@ -308,7 +310,7 @@ class _Connections:
         self, server: SandboxedProcess, number: int
     ) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
-        interface, whole = _interface(self.up, Role.CLIENT), self.request.case.test is not None
+        interface, whole = _interface(self.up, Role.CLIENT), is_captured_whole(self.request)
         with Capture(self.up, *interface, whole=whole).running(captured):
             if number == 0:  # changes count from the first transfer
                 self.up.start_timeline()
@@ -400,6 +402,13 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
     limits = Limits(seconds)
     scratch.sized(folder, limits.disk_bytes, limits.files)
     return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=limits)
+
+
+def is_captured_whole(request: TransferRequest) -> bool:
+    """Whether whole packets are captured: the evidence of a test case may need decryption. Captures
+    are in memory.
+    """
+    return request.case.test is not None and request.size <= MOST_WHOLE_BYTES
 
 
 def sandbox_limit_s(request: TransferRequest, side: str) -> float:

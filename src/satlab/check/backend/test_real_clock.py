@@ -83,6 +83,15 @@ def test_the_server_s_sandbox_outlives_those_of_its_clients(fields: dict[str, An
     assert real_clock.sandbox_limit_s(request, SERVER) > clients_s + real_clock.START_S
 
 
+def test_packets_of_test_cases_are_captured_whole() -> None:
+    fields = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "transfer"}
+    for size, is_whole in ((10 << 20, True), (1 << 30, False)):
+        plan = small(cases=[fields | {"files_bytes": [size]}], marks_mb=())
+        request = replace(REQUEST, suite=plan, case=plan.cases[0])
+        assert real_clock.is_captured_whole(request) is is_whole
+    assert not real_clock.is_captured_whole(REQUEST)
+
+
 def test_a_sample_that_was_stopped_leaves_nothing_to_the_next_try(tmp_path: Path) -> None:
     folder = real_clock._emptied(tmp_path / "a-1")
     (folder / "link.jsonl").write_text("half")
