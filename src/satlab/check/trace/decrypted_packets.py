@@ -121,7 +121,8 @@ def _opened(
     """Yield the packet with its frames, if a connection has its keys."""
     side = datagram.from_server
     for one in connections:
-        for number_at in _number_positions(packet, one.ids[not side]):
+        is_only = len(connections) == 1
+        for number_at in _number_positions(packet, one.ids[not side], is_only=is_only):
             read = _read(one, packet, number_at, secrets, from_server=side)
             if read is None:
                 continue
@@ -135,14 +136,19 @@ def _opened(
             return
 
 
-def _number_positions(packet: QuicPacket, ids: set[bytes]) -> list[int]:
+def _number_positions(packet: QuicPacket, ids: set[bytes], *, is_only: bool) -> list[int]:
     """Return where the packet number may start: a short header does not say how long its connection
     id is.
+
+    If no known id fits and there is only one connection, the id may be as long as one of them: the
+    server's preferred address brings an id, and a packet with a new id may not have been captured.
     """
     if packet.version is not None:
         is_known = packet.number_at is not None and packet.destination in ids
         return [packet.number_at] if is_known and packet.number_at is not None else []
-    return sorted({1 + len(name) for name in ids if packet.data[1:].startswith(name)}, reverse=True)
+    fitting = {name for name in ids if packet.data[1:].startswith(name)}
+    tried = fitting or (ids if is_only else set())
+    return sorted({1 + len(name) for name in tried}, reverse=True)
 
 
 def _read(

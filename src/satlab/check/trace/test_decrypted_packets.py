@@ -168,6 +168,17 @@ def test_a_packet_that_was_not_captured_whole_is_not_decrypted() -> None:
     assert found is not None and [one.kind for one in found] == ["initial", "initial"]
 
 
+def test_an_id_that_no_frame_gave_is_tried_with_the_length_of_the_others() -> None:
+    """That of the server's preferred address is in its transport parameters."""
+    built = Built()
+    built.short(PING, 1, from_server=True)
+    built.short(PING, 1, from_server=False, to=b"prefered")
+    built.short(PING, 2, from_server=False, to=b"of another length")
+    found = decrypted_packets.decrypted(built.wire, built.key_log)
+    assert found is not None
+    assert [(one.kind, one.number) for one in found[2:]] == [("1-rtt", 1), ("1-rtt", 1)]
+
+
 @pytest.mark.parametrize(
     ("plain", "kinds"),
     [
