@@ -58,6 +58,8 @@ SETTLE_S, SERVER_END_S = 2.0, 10.0
 interop runner also gives a server 10 s.
 """
 WATCH_S = 0.25
+MOST_WHOLE_BYTES = 64 << 20
+"""Largest payload of a test case whose packets are captured whole."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ class RealClock:
             try:
                 # Packets of the calibration arrive meanwhile.
                 halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
-                with captures.running(up):
+                with captures.running(up, whole=is_captured_whole(request)):
                     found = _Connections(
                         self.ends, self.stop, halt, up, request, sandboxes, folder
                     ).sample()
@@ -229,8 +231,11 @@ class _Captures:
         self.is_complete = False
 
     @contextlib.contextmanager
-    def running(self, up: Lab) -> Iterator[None]:
-        captures = {side: Capture(up, *_interface(up, Role(side))) for side in (SERVER, CLIENT)}
+    def running(self, up: Lab, *, whole: bool) -> Iterator[None]:
+        """Capture during the block. `whole` packets can be decrypted."""
+        captures = {
+            side: Capture(up, *_interface(up, Role(side)), whole=whole) for side in (SERVER, CLIENT)
+        }
         self.began_unix_s = time.time()
         with contextlib.ExitStack() as running:
             for tap in captures.values():
@@ -305,7 +310,8 @@ class _Connections:
         self, server: SandboxedProcess, number: int
     ) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
         captured = self.folder / f"client-{number}.pcap"
-        with Capture(self.up, *_interface(self.up, Role.CLIENT)).running(captured):
+        interface, whole = _interface(self.up, Role.CLIENT), is_captured_whole(self.request)
+        with Capture(self.up, *interface, whole=whole).running(captured):
             if number == 0:  # changes count from the first transfer
                 self.up.start_timeline()
             client = self._start(
@@ -395,15 +401,29 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
     folder = request.folder / side
     folder.mkdir(parents=True)
     known = "".join(f"{request.host} {name}\n" for name in names)
-    seconds = (
-        request.connections * (request.case.timeout_s + GRACE_S)
-        + (request.case.second_after_s or 0)
-        + START_S
-    )
+    seconds = sandbox_limit_s(request, side)
     hosts = f"127.0.0.1 localhost\n{known}"
     limits = Limits(seconds)
     scratch.sized(folder, limits.disk_bytes, limits.files)
     return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=limits)
+
+
+def is_captured_whole(request: TransferRequest) -> bool:
+    """Whether whole packets are captured: the evidence of a test case may need decryption. Captures
+    are in memory.
+    """
+    return request.case.test is not None and request.size <= MOST_WHOLE_BYTES
+
+
+def sandbox_limit_s(request: TransferRequest, side: str) -> float:
+    """Return the time limit of a side's sandbox, s. The server outlives its clients: a time limit
+    that is reached is the case's, and no fault of the server.
+    """
+    client_s = request.case.timeout_s + GRACE_S
+    if side == CLIENT:
+        return client_s
+    between_s = request.case.second_after_s or 0
+    return START_S + request.connections * (client_s + END_S) + between_s + SERVER_END_S
 
 
 def _emptied(folder: Path) -> Path:

@@ -20,7 +20,7 @@ from socket import create_server
 
 from satlab.check import sandboxed_program
 from satlab.check.endpoint import interop_image
-from satlab.check.endpoint.command_pair import compare
+from satlab.check.endpoint.command_pair import at_time_limit, compare
 from satlab.check.endpoint.interop_image import Image
 from satlab.check.endpoint.pair import (
     CLIENT,
@@ -228,7 +228,7 @@ class InteropPair(EndpointPair):
         """Judge by exit code, files and unencrypted packets, as the interop runner does."""
         if wire is None:
             return request.sent_nothing(ended)
-        status, reason = self._verdict(request, number, wire, ended.reason)
+        status, reason = self._verdict(request, number, wire, ended)
         size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
         times = wire.times_s(request.marks or (size,), max(size, 1))
         return Sample(
@@ -240,14 +240,17 @@ class InteropPair(EndpointPair):
         return {side: request.folder / side / "logs" / "qlog" for side in (SERVER, CLIENT)}
 
     def _verdict(
-        self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str
+        self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: ExitReport
     ) -> tuple[Status, str]:
-        """Judge a client by its exit (`ended`), its files and its packets."""
-        fault = (
-            ended
-            or self._fault(request, number, wire)
-            or interop_evidence.fault(request.case, wire)
-        )
+        """Judge a client by its exit, its files and its packets."""
+        if ended.is_out_of_time:
+            return at_time_limit(request, wire)
+        served = (request.folder / "www").iterdir()
+        fault = ended.reason or compare(request.folder / CLIENT / _downloads(number), served)
+        unreadable = interop_evidence.version_fault(wire)
+        if request.case.test and unreadable and not fault:
+            return "unsupported", unreadable
+        fault = fault or self._fault(request, wire) or interop_evidence.fault(request.case, wire)
         if fault or not request.case.key_update:
             return ("failed", fault) if fault else ("ok", "")
         phases = interop_evidence.key_phases(
@@ -262,13 +265,8 @@ class InteropPair(EndpointPair):
             else ("ok", "")
         )
 
-    def _fault(self, request: TransferRequest, number: int, wire: CapturedTransfer) -> str:
-        fault = compare(
-            request.folder / CLIENT / _downloads(number), (request.folder / "www").iterdir()
-        )
-        if fault:
-            return fault
-        handshakes, expected = len(wire.server_ids), request.case.handshakes
+    def _fault(self, request: TransferRequest, wire: CapturedTransfer) -> str:
+        handshakes, expected = wire.handshakes, request.case.handshakes
         if expected is not None and handshakes != expected:
             return f"{handshakes} handshakes, {expected} expected"
         retries = wire.count("retry", from_server=True)

@@ -5,13 +5,13 @@ import math
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
-from ipaddress import IPv4Address
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from itertools import accumulate
 from typing import NamedTuple
 
-from satlab.check.trace.pcap import TCP, UDP, Packet
-from satlab.check.trace.quic_headers import Kind, quic_packets
+from satlab.check.trace.pcap import TCP, UDP, Packet, ip_header
+from satlab.check.trace.quic_headers import LONG_KINDS, Kind, QuicPacket, quic_packets
 
 NS = 1e-9
 FULL_DATAGRAM_BYTES = 1200
@@ -24,14 +24,30 @@ SMALL_DATAGRAM_BYTES = 100
 """A datagram smaller than this at the end may carry no payload but acknowledgements, tickets or
 CONNECTION_CLOSE.
 """
+LEAST_ANSWER_S, ANSWER_SHARE = 0.15, 0.9
+"""No answer to a request counts before this time, s (no link of a suite has a shorter round trip),
+nor before this share of the measured round trip if that is shorter.
+"""
+
+
+IpAddress = IPv4Address | IPv6Address
+
+
+class Address(NamedTuple):
+    """An address and a port of UDP or TCP."""
+
+    ip: IpAddress
+    port: int
 
 
 @dataclass(frozen=True)
 class Datagram:
     """A packet of the connection: time in s since the first one, and its payload above UDP or TCP
-    in bytes (`size`).
+    in bytes (`size`), of which `payload` was captured.
 
-    `kinds` and `ids` are the types and source connection ids of its QUIC packets.
+    `kinds` and `ids` are the types and source connection ids of its QUIC packets, `versions` those
+    of its long headers. `client` and `server` are their addresses, `ecn` is the ECN field of the IP
+    header (RFC 3168: 2 is ECT(0), 1 ECT(1), 3 CE).
     """
 
     t_s: float
@@ -39,6 +55,16 @@ class Datagram:
     size: int
     kinds: tuple[Kind, ...]
     ids: tuple[bytes, ...] = ()
+    versions: tuple[int, ...] = ()
+    client: Address | None = None
+    server: Address | None = None
+    ecn: int = 0
+    payload: bytes = field(default=b"", repr=False)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is of another connection."""
+        return self.kinds == ("foreign",)
 
     @property
     def is_data(self) -> bool:
@@ -75,13 +101,15 @@ class CapturedTransfer:
         """Return the arrivals up to the last one that must have carried payload, if `size` bytes
         arrived in all.
 
-        Small packets at the end are left out if the packets before them are enough for all bytes: a
-        server may send small packets after the payload. If the payload itself ends in a small
-        packet, the result ends one packet early.
+        What arrived before an answer could is no payload. Small packets at the end are left out if
+        the packets before them are enough for all bytes: a server may send small packets after the
+        payload. If the payload itself ends in a small packet, the result ends one packet early.
         """
         arrivals = self.arrivals
         if self.protocol == TCP:
             return arrivals
+        answers_s = self.answers_s
+        arrivals = [one for one in arrivals if one.t_s > answers_s]
         room = sum(one.size - MIN_OVERHEAD_BYTES for one in arrivals)
         while arrivals and arrivals[-1].size < SMALL_DATAGRAM_BYTES:
             room -= arrivals[-1].size - MIN_OVERHEAD_BYTES
@@ -94,14 +122,23 @@ class CapturedTransfer:
     def arrived_bytes(self) -> int:
         return sum(one.size for one in self.arrivals)
 
+    def payload_bytes(self, size: int, until_s: float) -> int:
+        """Return how much of a payload of `size` bytes can have arrived until a time."""
+        arrivals = [one for one in self.payload_arrivals(size) if one.t_s <= until_s]
+        return min(size, sum(max(0, one.size - MIN_OVERHEAD_BYTES) for one in arrivals))
+
     @property
     def handshake_s(self) -> float | None:
-        """The client's first 1-RTT packet after the server's first packet; with TCP the SYN-ACK."""
+        """The client's first 1-RTT packet after the server's first packet; with TCP the SYN-ACK.
+
+        Of several connections, that of the client's first address.
+        """
         answer = self.first_answer_s
         if self.protocol == TCP or answer is None:
             return answer
-        sent = (one for one in self.datagrams if not one.from_server and one.t_s >= answer)
-        return next((one.t_s for one in sent if "1-rtt" in one.kinds), None)
+        client = self.datagrams[0].client
+        sent = (one for one in self.datagrams if not one.from_server and one.client == client)
+        return next((one.t_s for one in sent if one.t_s >= answer and "1-rtt" in one.kinds), None)
 
     @property
     def handshake_ms(self) -> float | None:
@@ -110,35 +147,94 @@ class CapturedTransfer:
     @property
     def first_answer_s(self) -> float | None:
         """Time of the server's first packet."""
-        return next((one.t_s for one in self.datagrams if one.from_server), None)
+        found = (one.t_s for one in self.datagrams if one.from_server and not one.is_foreign)
+        return next(found, None)
+
+    @property
+    def first_request_s(self) -> float:
+        """Time of the client's first packet that may carry a request: 0-RTT, or 1-RTT after the
+        server's first packet; infinite if there is none.
+        """
+        answer = math.inf if self.first_answer_s is None else self.first_answer_s
+        return next(
+            (
+                one.t_s
+                for one in self.datagrams
+                if not one.from_server
+                and ("0-rtt" in one.kinds or ("1-rtt" in one.kinds and one.t_s >= answer))
+            ),
+            math.inf,
+        )
+
+    @property
+    def answers_s(self) -> float:
+        """Time before which no answer to the first request can arrive; 0 if the client sent none.
+
+        Other 1-RTT packets of a server's first flight arrive before that: connection ids, tickets,
+        full packets that probe the path's MTU. The round trip is measured from the client's last
+        Initial packet before the server's first packet.
+        """
+        request, answer = self.first_request_s, self.first_answer_s
+        if math.isinf(request) or answer is None:
+            return 0.0
+        asked_s = max(
+            (
+                one.t_s
+                for one in self.datagrams
+                if not one.from_server and "initial" in one.kinds and one.t_s < answer
+            ),
+            default=answer,
+        )
+        return request + min(LEAST_ANSWER_S, ANSWER_SHARE * (answer - asked_s))
 
     @property
     def first_byte_s(self) -> float | None:
-        """Time of the first full 1-RTT packet from the server after the client could request; None
-        if there is none.
+        """Time of the first full 1-RTT packet from the server after an answer could arrive; None if
+        there is none.
 
-        A full packet has FULL_DATAGRAM_BYTES or more. Packets before the payload (settings,
-        tickets) are smaller, but a probe of the path's MTU is full. So this time may be earlier
-        than the first byte, never later.
+        A full packet has FULL_DATAGRAM_BYTES or more: packets before the payload (settings,
+        tickets) are smaller. So this time may be earlier than the first byte, never later.
         """
         if self.protocol == TCP:
             return next((one.t_s for one in self.arrivals), None)
-        sent = (one for one in self.datagrams if not one.from_server)
-        requested_s = next(
-            (one.t_s for one in sent if {"0-rtt", "1-rtt"} & set(one.kinds)), math.inf
-        )
+        if math.isinf(self.first_request_s):
+            return None
+        answers_s = self.answers_s
         full = (
             one.t_s
             for one in self.arrivals
             if one.kinds == ("1-rtt",) and one.size >= FULL_DATAGRAM_BYTES
         )
-        return next((t_s for t_s in full if t_s > requested_s), None)
+        return next((t_s for t_s in full if t_s > answers_s), None)
 
     @property
     def server_ids(self) -> set[bytes]:
         """Source connection ids of the server's Initial packets: one per handshake."""
-        initials = (one for one in self.datagrams if one.from_server and "initial" in one.kinds)
-        return {name for one in initials for name in one.ids}
+        return {name for one in self._server_initials for name in one.ids}
+
+    @property
+    def handshakes(self) -> int:
+        """Number of handshakes: of the server's connection ids or, if it has none, of the client's
+        addresses.
+        """
+        without = {one.client for one in self._server_initials if not one.ids}
+        return len(self.server_ids) + len(without)
+
+    @property
+    def _server_initials(self) -> list[Datagram]:
+        return [one for one in self.datagrams if one.from_server and "initial" in one.kinds]
+
+    @property
+    def unknown_versions(self) -> set[int]:
+        """Versions of QUIC that satlab cannot read."""
+        known = {0, *LONG_KINDS}
+        return {version for one in self.datagrams for version in one.versions} - known
+
+    @property
+    def client_addresses(self) -> list[Address]:
+        """Addresses that the client sent from, in the order of their first packet."""
+        sent = (one.client for one in self.datagrams if not one.from_server)
+        return list(dict.fromkeys(address for address in sent if address is not None))
 
     @property
     def last_start_s(self) -> float:
@@ -147,22 +243,25 @@ class CapturedTransfer:
         If the client has no source ids, this is the time of its last Initial packet before that
         answer.
         """
-        answers: dict[bytes, float] = {}
-        for one in self.datagrams:
-            if one.from_server and "initial" in one.kinds:
-                answers |= {name: one.t_s for name in one.ids if name not in answers}
+        answers: dict[bytes | Address | None, Datagram] = {}
+        for one in self._server_initials:
+            for name in one.ids or (one.client,):
+                answers.setdefault(name, one)
         if len(answers) < 2:
             return 0.0
-        answered_s = max(answers.values())
-        initials = [one for one in self.datagrams if not one.from_server and "initial" in one.kinds]
-        before = [one for one in initials if one.t_s <= answered_s]
+        answer = max(answers.values(), key=lambda one: one.t_s)
+        before = [
+            one
+            for one in self.datagrams
+            if not one.from_server
+            and "initial" in one.kinds
+            and one.client == answer.client
+            and one.t_s <= answer.t_s
+        ]
         if not before:
             return 0.0
-        return (
-            next(one.t_s for one in before if one.ids == before[-1].ids)
-            if before[-1].ids
-            else before[-1].t_s
-        )
+        last = before[-1]
+        return next(one.t_s for one in before if one.ids == last.ids) if last.ids else last.t_s
 
     def count(self, kind: Kind, *, from_server: bool) -> int:
         """Count the datagrams from one side that have a packet of a kind."""
@@ -196,35 +295,43 @@ class CapturedTransfer:
 
 
 def transfer_of(
-    packets: Sequence[Packet], server: IPv4Address, port: int
+    packets: Sequence[Packet], server: IpAddress | Sequence[IpAddress], port: int | None
 ) -> CapturedTransfer | None:
-    """Return the transfer between a client and a server's port; None without its packets.
+    """Return the transfer between a client and a server's addresses; None without its packets.
 
-    The transfer starts with the client's first packet: earlier packets from the server belong to
-    another connection.
+    `port` None: any port of the server. The transfer starts with the client's first long header or,
+    without one, with the client's first packet: earlier packets belong to another connection.
     """
+    servers = set(server) if isinstance(server, Sequence) else {server}
+    parsed = ((packet.t_ns, _parse(packet, servers, port)) for packet in packets)
+    segments = [(t_ns, segment) for t_ns, segment in parsed if segment is not None]
+    sent = [number for number, (_, one) in enumerate(segments) if not one.from_server]
+    if not sent:
+        return None
+    start = next((number for number in sent if segments[number][1].is_long), sent[0])
+    start_ns, first = segments[start]
     datagrams: list[Datagram] = []
-    heads: list[tuple[bool, bytes]] = []
-    protocol = start_ns = 0
-    for packet in packets:
-        segment = _parse(packet, server.packed, port)
-        if segment is None or protocol not in (0, segment.protocol):
+    connections = _Connections()
+    for t_ns, segment in segments[start:]:
+        if segment.protocol != first.protocol:
             continue
-        if segment.from_server and not datagrams:
-            continue
-        protocol, from_server, payload, size = segment
-        start_ns = start_ns or packet.t_ns
-        parts = list(quic_packets(payload)) if protocol == UDP else []
-        kinds = tuple(part.kind for part in parts)
-        ids = tuple(part.source for part in parts if part.source)
-        datagrams.append(Datagram((packet.t_ns - start_ns) * NS, from_server, size, kinds, ids))
-        if protocol == UDP and payload:
-            heads.append((from_server, payload))
-    return (
-        CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, tuple(heads))
-        if datagrams
-        else None
-    )
+        parts = connections.packets(segment) if segment.protocol == UDP else []
+        datagrams.append(
+            Datagram(
+                (t_ns - start_ns) * NS,
+                segment.from_server,
+                segment.size,
+                tuple(part.kind for part in parts),
+                tuple(part.source for part in parts if part.source),
+                tuple(part.version for part in parts if part.version is not None),
+                segment.client,
+                segment.server,
+                segment.ecn,
+                segment.payload if segment.protocol == UDP else b"",
+            )
+        )
+    heads = tuple((one.from_server, one.payload) for one in datagrams if one.payload)
+    return CapturedTransfer(first.protocol, tuple(datagrams), start_ns * NS, heads)
 
 
 class _Segment(NamedTuple):
@@ -236,24 +343,74 @@ class _Segment(NamedTuple):
     from_server: bool
     payload: bytes
     size: int
+    client: Address
+    server: Address
+    ecn: int
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it starts with a long header of QUIC."""
+        return self.protocol == UDP and self.payload[:1] >= b"\x80"
 
 
-def _parse(packet: Packet, server: bytes, port: int) -> _Segment | None:
+@dataclass
+class _Connections:
+    """What the packets so far say of connection ids: those of each address of the client, by
+    receiver (True: the server), and the sides that sent 0-RTT or 1-RTT packets.
+    """
+
+    ids: dict[Address, dict[bool, set[bytes]]] = field(default_factory=dict)
+    senders: dict[Address, set[bool]] = field(default_factory=dict)
+
+    def packets(self, segment: _Segment) -> list[QuicPacket]:
+        """Return the packets of a datagram; short headers of other connections are "foreign"."""
+        parts = list(quic_packets(segment.payload, segment.size))
+        if parts and parts[0].kind == "1-rtt" and not self._is_known(segment):
+            return [QuicPacket("foreign", data=parts[0].data)]
+        for part in parts:
+            if part.version is not None:
+                known = self.ids.setdefault(segment.client, {False: set(), True: set()})
+                known[segment.from_server is False].add(part.destination)
+                known[segment.from_server].add(part.source)
+            if part.kind in ("0-rtt", "1-rtt"):
+                self.senders.setdefault(segment.client, set()).add(segment.from_server)
+        return parts
+
+    def _is_known(self, segment: _Segment) -> bool:
+        """Return whether a short header belongs to a connection of this capture.
+
+        Its connection id is one of long headers, or the receiver gave it to the sender in a frame
+        (NEW_CONNECTION_ID), for which it must have sent a 0-RTT or 1-RTT packet. A client may go on
+        from another address. Without long headers nothing is known.
+        """
+        to_server = not segment.from_server
+        own = self.ids.get(segment.client)
+        if own is not None:
+            names = own[to_server]
+            has_sent = to_server in self.senders.get(segment.client, ())
+        else:
+            names = {name for one in self.ids.values() for name in one[to_server] if name}
+            has_sent = any(to_server in sides for sides in self.senders.values())
+        return not self.ids or has_sent or segment.payload[1:].startswith(tuple(names))
+
+
+def _parse(packet: Packet, servers: set[IpAddress], port: int | None) -> _Segment | None:
     """Return the packet's segment; None for packets outside the transfer."""
-    head = packet.head
-    if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
+    head, ip = packet.head, ip_header(packet.head)
+    if ip is None or ip.protocol not in (UDP, TCP):
         return None
-    ip_bytes = 4 * (head[0] & 0xF)
-    is_first = not (head[6] & 0x1F or head[7])
-    # Later fragments have no ports, and a program can make a packet as short as it likes.
-    if not is_first or len(head) < ip_bytes + (8 if head[9] == UDP else 20):
+    # A program can make a packet as short as it likes.
+    if len(head) < ip.size + (8 if ip.protocol == UDP else 20):
         return None
-    source, destination = struct.unpack_from("!HH", head, ip_bytes)
-    from_server = head[12:16] == server and source == port
-    if not from_server and not (head[16:20] == server and destination == port):
+    source_port, destination_port = struct.unpack_from("!HH", head, ip.size)
+    source, destination = Address(ip.source, source_port), Address(ip.destination, destination_port)
+    from_server = source.ip in servers and port in (None, source.port)
+    if not from_server and not (destination.ip in servers and port in (None, destination.port)):
         return None
-    start = ip_bytes + (8 if head[9] == UDP else 4 * (head[ip_bytes + 12] >> 4))
-    return _Segment(head[9], from_server, head[start:], packet.length - start)
+    start = ip.size + (8 if ip.protocol == UDP else 4 * (head[ip.size + 12] >> 4))
+    client, server = (destination, source) if from_server else (source, destination)
+    size = packet.length - start
+    return _Segment(ip.protocol, from_server, head[start:], size, client, server, ip.ecn)
 
 
 def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
@@ -262,17 +419,16 @@ def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
     Bytes below the highest sequence number so far (RFC 9293, section 3.4, modulo 2^32) are
     retransmitted.
     """
-    flows: dict[bytes, tuple[int, int, int]] = {}
+    flows: dict[tuple[IpAddress, IpAddress, bytes], tuple[int, int, int]] = {}
     for packet in packets:
-        head = packet.head
-        ip_bytes = 4 * (head[0] & 0xF) if head else 0
-        if len(head) < ip_bytes + 20 or head[0] >> 4 != 4 or head[9] != TCP:
+        head, ip = packet.head, ip_header(packet.head)
+        if ip is None or ip.protocol != TCP or len(head) < ip.size + 20:
             continue
-        size = packet.length - ip_bytes - 4 * (head[ip_bytes + 12] >> 4)
+        size = packet.length - ip.size - 4 * (head[ip.size + 12] >> 4)
         if size <= 0:
             continue
-        flow = head[12:20] + head[ip_bytes : ip_bytes + 4]
-        sequence = int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8])
+        flow = (ip.source, ip.destination, head[ip.size : ip.size + 4])
+        sequence = int.from_bytes(head[ip.size + 4 : ip.size + 8])
         highest, total, retransmitted = flows.get(flow, (sequence, 0, 0))
         new = (sequence + size - highest + (1 << 31)) % (1 << 32) - (1 << 31)
         retransmitted += min(size, max(0, size - new))
