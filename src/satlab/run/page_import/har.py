@@ -349,7 +349,10 @@ def _item(entry: object) -> tuple[str, Item]:
             "method, status or MIME type is missing or of another type", "export it as HAR again"
         )
     body, whole = _size(response, "bodySize"), _size(content, "size")
-    size = next((one for one in (body, _size(response, "_transferSize"), whole) if one > 0), 0)
+    transferred = _size(response, "_transferSize")
+    if content.get("size", -1) is None:  # no content arrived: the transfer has headers alone
+        transferred = -1
+    size = next((one for one in (body, transferred, whole) if one > 0), 0)
     if not size:
         raise LeftOutError("without a body, or of unknown size")
     if content.get("encoding") == "base64":

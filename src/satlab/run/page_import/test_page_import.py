@@ -272,6 +272,16 @@ NOT_200 = "not answered with status 200"
         (entry("https://a.example/p.gif", "image/gif", -1, content={"size": None}), UNKNOWN),
         (entry("https://a.example/p.gif", "image/gif", -1, content=None), UNKNOWN),
         (
+            entry(
+                "https://a.example/p.gif",
+                "image/gif",
+                -1,
+                _transferSize=9000,
+                content={"mimeType": "image/gif", "size": None},
+            ),
+            UNKNOWN,
+        ),
+        (
             entry("https://a.example/p", "", 0, status=204, content={"mimeType": None, "size": 0}),
             NOT_200,
         ),
