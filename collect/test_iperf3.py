@@ -235,6 +235,7 @@ SENDER = udp(said=0)
 RECEIVER = udp(at_client=False, version="3.12")
 
 
+@pytest.mark.promise("P36")
 @pytest.mark.parametrize(
     ("documents", "lost", "goodput"),
     [

@@ -63,6 +63,7 @@ DEFAULT = {"default": plain("192.168.122.1")}
 VAGRANT = DEFAULT | {"vagrant-libvirt": plain("192.168.121.1")}
 
 
+@pytest.mark.promise("P96")
 @pytest.mark.parametrize(
     ("host", "subnet"),
     [

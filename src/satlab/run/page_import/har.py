@@ -76,7 +76,7 @@ class _Entry:
 
     @property
     def page(self) -> object:
-        return self.content.get("pageref")
+        return self.content.get("pageref") if isinstance(self.content, dict) else None
 
     @property
     def destination(self) -> str:
@@ -124,11 +124,14 @@ def read(file: Path) -> Found:
         ConfigError: it is not a HAR file, or too large, or has no document.
     """
     log = _log(file)
+    entries = _by_time(log["entries"])
     found = Found()
     answered: dict[str, _Answered] = {}
     unused: list[_Unused] = []
     page: object = None
-    for entry in _by_time(log["entries"]):
+    # An entry need not name a page. If the file has one page, it is of that.
+    has_pages = len({repr(one.page) for one in entries if one.page is not None}) > 1
+    for entry in entries:
         place = f"{file}: entry {entry.number}"
         try:
             url, item = _item(entry.content)
@@ -144,7 +147,9 @@ def read(file: Path) -> Found:
         page = entry.page if page is None else page
         if url in answered:
             found.left_out["requested before"] += 1
-        elif entry.page != page:
+        elif entry.page is None and has_pages:
+            found.left_out["of no page of the file"] += 1
+        elif entry.page not in (None, page):
             found.left_out["of another page of the file"] += 1
         else:
             answered[url] = _Answered(entry, url, item)
@@ -170,8 +175,8 @@ def _check_first(file: Path, document: _Answered, unused: list[_Unused]) -> None
     if document.entry.destination == "document":
         return
     for one in unused:
-        is_earlier = one.entry.is_before(document.entry) and one.entry.page == document.entry.page
-        if is_earlier and one.url != document.url:
+        pages = {repr(each.page) for each in (one.entry, document.entry) if each.page is not None}
+        if one.entry.is_before(document.entry) and one.url != document.url and len(pages) < 2:
             raise ConfigError(
                 f"{file}: entry {one.entry.number}: the document is {one.reason}", hint=_AGAIN
             )

@@ -192,6 +192,7 @@ def test_objects_of_a_har_are_in_the_order_of_time(tmp_path: Path, listed: list[
     assert kinds(tmp_path, *listed) == (WHOLE, {})
 
 
+@pytest.mark.promise("P44")
 @pytest.mark.parametrize(
     "listed",
     [
@@ -209,6 +210,17 @@ def test_the_frame_of_an_advertisement_is_not_the_document(
         "document 9000",
         sorted([*WHOLE[1:], "iframe 3000"]),
         {},
+    )
+
+
+def test_an_entry_without_a_page_is_of_the_only_one(tmp_path: Path) -> None:
+    style, image = without(STYLE, "pageref"), {**IMAGE, "pageref": None}
+    assert kinds(tmp_path, DOCUMENT, style, image) == (WHOLE, {})
+    assert kinds(tmp_path, style, DOCUMENT, image) == (WHOLE, {})
+    other = {**entry("https://www.example.com/", "text/html", 700), "pageref": "page_2"}
+    assert kinds(tmp_path, DOCUMENT, STYLE, image, other) == (
+        WHOLE[:2],
+        {"of no page of the file": 1, "of another page of the file": 1},
     )
 
 
@@ -256,6 +268,7 @@ UNKNOWN = "without a body, or of unknown size"
 NOT_200 = "not answered with status 200"
 
 
+@pytest.mark.promise("P44")
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
