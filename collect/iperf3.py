@@ -7,6 +7,10 @@ of the last, without connection set-up.
 Each transfer leaves two documents. The client's document ends with the counts of both sides, so
 summaries come from it. The intervals of each document hold that side's own counts: bytes at the
 receiver; window, RTT and retransmits at the sender.
+
+Lost datagrams are those that the receiver counted. A sender of 3.14 and later reads the count of
+an older receiver as 0 (esnet/iperf, issue 2055), so its document alone can leave the losses
+unknown. Before 3.11 a document of UDP has one total, and its bytes are those that were sent.
 """
 
 import statistics
@@ -14,7 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, TypeAdapter
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    TypeAdapter,
+    model_validator,
+)
 
 from collect.jobs import Job
 from collect.raw import Unreadable
@@ -43,6 +54,8 @@ class Request(_Iperf):
     reverse: int
     duration: float
     bytes: int
+    blksize: int = 0
+    """UDP: payload of a datagram."""
 
 
 class Timestamp(_Iperf):
@@ -102,13 +115,31 @@ class Cpu(_Iperf):
 
 
 class End(_Iperf):
-    """Totals. `sum` is present for UDP only and has the receiver's losses."""
+    """Totals. `sum` is present for UDP only, alone before 3.11: time and losses of the receiver,
+    bytes and datagrams of the sender.
+    """
 
-    sum_sent: Span
-    sum_received: Span
+    sum_sent: Span | None = None
+    sum_received: Span | None = None
     sum: Span | None = None
     cpu_utilization_percent: Cpu | None = None
     sender_tcp_congestion: str = ""
+
+    @model_validator(mode="after")
+    def _has_totals(self) -> "End":
+        if self.sum is None and (self.sum_sent is None or self.sum_received is None):
+            raise ValueError("neither sum_sent and sum_received nor sum are there")
+        return self
+
+    @property
+    def sent(self) -> Span:
+        """Return what was sent."""
+        return next(span for span in (self.sum_sent, self.sum) if span is not None)
+
+    @property
+    def received(self) -> Span:
+        """Return what arrived; with `sum` alone its bytes are those that were sent."""
+        return next(span for span in (self.sum_received, self.sum) if span is not None)
 
 
 class Transfer(_Iperf):
@@ -127,6 +158,11 @@ class Transfer(_Iperf):
     def at_sender(self) -> bool:
         """Return whether the sender of the payload wrote it."""
         return self.at_client != bool(self.start.test_start.reverse)
+
+    @property
+    def measured(self) -> "list[Interval]":
+        """Return the intervals that count."""
+        return [interval for interval in self.intervals if not interval.sum.omitted]
 
 
 class Broken(_Iperf):
@@ -159,6 +195,8 @@ def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Reco
     """
     origins = _origins(documents)
     numbers = {cookie: str(number) for number, cookie in enumerate(origins, start=1)}
+    transfers = [one.content for one in documents if isinstance(one.content, Transfer)]
+    receivers = {one.start.cookie: one for one in transfers if not one.at_sender}
     found: list[Record] = []
     for document in documents:
         content, labels = document.content, document.job.labels
@@ -169,7 +207,9 @@ def records(documents: Sequence[Document], run_start_unix_s: float) -> list[Reco
         else:
             cookie = content.start.cookie
             labels |= _transfer_labels(content, numbers[cookie])
-            found += _transfer(content, labels, origins[cookie], run_start_unix_s)
+            found += _transfer(
+                content, receivers.get(cookie), labels, origins[cookie], run_start_unix_s
+            )
     return found
 
 
@@ -206,7 +246,7 @@ def _origins(documents: Sequence[Document]) -> dict[str, _Origin]:
             continue
         start = document.content.start
         earliest = max(document.job.start_unix_s, start.timestamp.timesecs)
-        latest = document.job.stop_unix_s - document.content.end.sum_received.seconds
+        latest = document.job.stop_unix_s - document.content.end.received.seconds
         if document.content.at_client and latest >= earliest:
             spare = latest - earliest
             origins[start.cookie] = _Origin(earliest + spare / 2, spare / 2)
@@ -216,11 +256,16 @@ def _origins(documents: Sequence[Document]) -> dict[str, _Origin]:
 
 
 def _transfer(
-    transfer: Transfer, labels: Mapping[str, str], origin: _Origin, run_start_unix_s: float
+    transfer: Transfer,
+    receiver: Transfer | None,
+    labels: Mapping[str, str],
+    origin: _Origin,
+    run_start_unix_s: float,
 ) -> list[Record]:
+    """Return the records of one side's document; `receiver` is the receiver's, if it is there."""
     begin_s = origin.unix_s - run_start_unix_s
-    intervals = [interval for interval in transfer.intervals if not interval.sum.omitted]
-    found = _summaries(transfer, labels, origin) if transfer.at_client else []
+    intervals = transfer.measured
+    found = _summaries(transfer, receiver, labels, origin) if transfer.at_client else []
     if transfer.at_sender:
         found += _window_summaries(intervals, labels) + _sender_series(intervals, labels, begin_s)
     else:
@@ -232,27 +277,35 @@ def _transfer(
         ]
     if transfer.end.cpu_utilization_percent:
         share = transfer.end.cpu_utilization_percent.host_total / 100
-        found.append(Record("cpu_s", share * transfer.end.sum_sent.seconds, labels))
+        found.append(Record("cpu_s", share * transfer.end.sent.seconds, labels))
     return found
 
 
-def _summaries(transfer: Transfer, labels: Mapping[str, str], origin: _Origin) -> list[Record]:
-    received, sent = transfer.end.sum_received, transfer.end.sum_sent
+def _summaries(
+    transfer: Transfer, receiver: Transfer | None, labels: Mapping[str, str], origin: _Origin
+) -> list[Record]:
+    received, sent = transfer.end.received, transfer.end.sent
+    arrived_bytes = _arrived_bytes(transfer, receiver)
     request = transfer.start.test_start
-    if received.seconds <= 0 or received.bytes <= 0:
+    if arrived_bytes is None:
+        reason = (
+            "iperf3 before 3.11 does not say at the sender what arrived: needs the receiver's file"
+        )
+        return [failed("goodput_bps", labels, reason), *_datagrams(transfer, receiver, labels)]
+    if received.seconds <= 0 or arrived_bytes <= 0:
         return [failed("goodput_bps", labels, "no payload arrived")]
     complete = 1.0
     if request.bytes or request.duration:
         complete = (
-            received.bytes / request.bytes if request.bytes else received.seconds / request.duration
+            arrived_bytes / request.bytes if request.bytes else received.seconds / request.duration
         )
-    goodput = received.bytes * 8 / received.seconds
-    broken_off = f"broken off after {received.seconds:.1f} s and {received.bytes} bytes"
+    goodput = arrived_bytes * 8 / received.seconds
+    broken_off = f"broken off after {received.seconds:.1f} s and {arrived_bytes} bytes"
     return [
         Record("goodput_bps", goodput, labels)
         if complete >= COMPLETE
         else failed("goodput_bps", labels, broken_off),
-        Record("received_bytes", received.bytes, labels),
+        Record("received_bytes", arrived_bytes, labels),
         Record("transfer_time_s", received.seconds, labels),
         Record("completeness_ratio", min(complete, 1.0), labels),
         Record("series_clock_error_s", origin.error_s, labels),
@@ -261,19 +314,72 @@ def _summaries(transfer: Transfer, labels: Mapping[str, str], origin: _Origin) -
             if sent.retransmits is None
             else [Record("retransmits_count", sent.retransmits, labels)]
         ),
-        *_datagrams(transfer.end.sum, labels),
+        *_datagrams(transfer, receiver, labels),
     ]
 
 
-def _datagrams(missed: Span | None, labels: Mapping[str, str]) -> list[Record]:
-    if missed is None:
+def _arrived_bytes(transfer: Transfer, receiver: Transfer | None) -> int | None:
+    """Return the payload that arrived; None where no document says it."""
+    if transfer.end.sum_received is not None:
+        return transfer.end.sum_received.bytes
+    if receiver is None:
+        return None
+    if receiver.end.sum_received is not None:
+        return receiver.end.sum_received.bytes
+    return sum(interval.sum.bytes for interval in receiver.measured)
+
+
+def _datagrams(
+    transfer: Transfer, receiver: Transfer | None, labels: Mapping[str, str]
+) -> list[Record]:
+    """Return what was sent and lost, by the client's document and the receiver's; none for TCP."""
+    total = transfer.end.sum
+    if total is None:
         return []
-    figures = {
-        "udp_sent_packets": missed.packets,
-        "udp_lost_packets": missed.lost_packets,
-        "udp_jitter_ms": missed.jitter_ms,
-    }
-    return [Record(metric, value, labels) for metric, value in figures.items() if value is not None]
+    found: list[Record] = []
+    if total.packets is not None:
+        found.append(Record("udp_sent_packets", total.packets, labels))
+    lost = _lost(receiver.end) if receiver is not None else _lost_by_sender(transfer)
+    if isinstance(lost, str):
+        found.append(failed("udp_lost_packets", labels, lost))
+    else:
+        found.append(Record("udp_lost_packets", lost, labels))
+    jitter_ms = (receiver or transfer).end.received.jitter_ms
+    if jitter_ms is not None:
+        found.append(Record("udp_jitter_ms", jitter_ms, labels))
+    return found
+
+
+def _lost(end: End) -> int | str:
+    """Return the lost datagrams that a document names, or why that number cannot be right."""
+    total = end.sum or end.received
+    if total.lost_packets is None:
+        return "iperf3 does not say how many datagrams were lost"
+    if total.lost_packets < 0 or total.lost_packets > (total.packets or 0):
+        return f"iperf3 says that {total.lost_packets} of {total.packets} datagrams were lost"
+    return total.lost_packets
+
+
+def _lost_by_sender(transfer: Transfer) -> int | str:
+    """Return the lost datagrams by the document of a client that sent, or why they are unknown.
+
+    The receiver's count of datagrams is the highest number that arrived (iperf_udp_recv). So what
+    is missing of them was lost. Datagrams after that number were lost or under way at the end.
+    """
+    lost = _lost(transfer.end)
+    received, blksize = transfer.end.sum_received, transfer.start.test_start.blksize
+    if isinstance(lost, str) or lost or received is None or not received.packets or not blksize:
+        return lost
+    arrived = received.bytes // blksize
+    if received.packets > arrived:
+        return received.packets - arrived
+    sent = transfer.end.sent.packets or 0
+    if sent > arrived:
+        return (
+            f"{sent} datagrams sent, {arrived} arrived, and iperf3 says that 0 were lost: only the"
+            " receiver's file would tell"
+        )
+    return lost
 
 
 def _steady(intervals: Sequence[Interval], labels: Mapping[str, str]) -> list[Record]:

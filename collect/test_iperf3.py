@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from collect import iperf3
 from collect.fixtures import example_run
@@ -177,6 +178,113 @@ def test_udp_counts_what_arrived_and_what_was_lost() -> None:
     assert found.labels["transport"] == "UDP"
     assert only(records, "udp_lost_packets").value == 46
     assert only(records, "udp_sent_packets").value == 1707
+
+
+def udp(
+    *,
+    at_client: bool = True,
+    reverse: bool = False,
+    version: str = "3.18",
+    sent: int = 2000,
+    highest: int = 2000,
+    lost: int = 100,
+    said: int | None = None,
+) -> dict[str, Any]:
+    """Return a side's document of 10 s with datagrams of 1200 bytes: `highest` is the number of the
+    last that arrived, `lost` is missing before it, `said` is what the document calls lost.
+    """
+    said = lost if said is None else said
+    arrived = highest - lost
+    at_sender = at_client != reverse
+    seen = {"start": 0, "end": 10, "seconds": 10, "jitter_ms": 0.2}
+    per_s = (sent if at_sender else arrived) * 120
+    end: dict[str, Any] = {
+        # A receiving server does not know what was sent.
+        "sum": seen
+        | {
+            "bytes": sent * 1200,
+            "packets": sent if at_client or at_sender else highest,
+            "lost_packets": said,
+        },
+    }
+    if version != "3.9":
+        end["sum_sent"] = seen | {"bytes": sent * 1200, "packets": sent, "lost_packets": 0}
+        end["sum_received"] = seen | {
+            "bytes": arrived * 1200,
+            "packets": highest,
+            "lost_packets": said,
+        }
+    request = {"protocol": "UDP", "num_streams": 1, "blksize": 1200, "duration": 10, "bytes": 0}
+    start = {
+        "cookie": "c" * 36,
+        "version": f"iperf {version}",
+        "timestamp": {"timesecs": 0},
+        "test_start": request | {"reverse": int(reverse)},
+    }
+    if at_client:
+        start["connecting_to"] = {"host": "198.18.4.2", "port": 5201}
+    intervals = [
+        {"streams": [], "sum": {"start": n, "end": n + 1, "seconds": 1, "bytes": per_s}}
+        for n in range(10)
+    ]
+    return {"start": start, "intervals": intervals, "end": end}
+
+
+SENDER = udp(said=0)
+"""A client that sent: 3.14 and later, and a server of 3.13 or earlier."""
+RECEIVER = udp(at_client=False, version="3.12")
+
+
+@pytest.mark.promise("P36")
+@pytest.mark.parametrize(
+    ("documents", "lost", "goodput"),
+    [
+        # 3.9 has one total (esnet/iperf PR 1174); its bytes are those that were sent.
+        ([udp(version="3.9", reverse=True)], 100, 1.824e6),
+        ([udp(version="3.9", reverse=True), udp(version="3.9", at_client=False, reverse=True)], 100,
+         1.824e6),
+        ([udp(version="3.9"), udp(version="3.9", at_client=False)], 100, 1.824e6),
+        ([udp(version="3.9"), RECEIVER], 100, 1.824e6),
+        ([udp(version="3.9")], 100, None),
+        # A sender reads what an older receiver lost as 0 (issues 1984 and 2055).
+        ([SENDER], 100, 1.824e6),
+        ([SENDER, RECEIVER], 100, 1.824e6),
+        ([udp(said=0, highest=1950), udp(at_client=False, highest=1950)], 100, 1.776e6),
+        ([udp(said=0, highest=1900, lost=0)], None, 1.824e6),
+        ([udp(said=0, highest=1900, lost=0), udp(at_client=False, highest=1900, lost=0)], 0,
+         1.824e6),
+        ([udp(lost=0)], 0, 1.92e6),
+        ([udp(lost=100)], 100, 1.824e6),
+        # A receiver knows its losses, whatever the sender's version is.
+        ([udp(reverse=True)], 100, 1.824e6),
+        ([udp(reverse=True), udp(at_client=False, reverse=True, said=0)], 100, 1.824e6),
+        ([udp(reverse=True, highest=1900, lost=0)], 0, 1.824e6),
+        # Counters of 32 bits overflow, omitted intervals are subtracted (issues 1866 and 412).
+        ([udp(reverse=True, said=-1)], None, 1.824e6),
+        ([udp(reverse=True, said=2001)], None, 1.824e6),
+    ],
+)  # fmt: skip
+def test_lost_datagrams_are_those_that_the_receiver_counted_or_unknown(
+    documents: list[dict[str, Any]], lost: int | None, goodput: float | None
+) -> None:
+    records = iperf3.records(
+        [document(content, number) for number, content in enumerate(documents, start=1)], 0
+    )
+    found = only(records, "udp_lost_packets")
+    assert (found.value, found.status) == (lost, "failed" if lost is None else "ok")
+    assert bool(found.reason) == (lost is None)
+    assert only(records, "udp_sent_packets").value == 2000
+    assert only(records, "goodput_bps").value == (goodput and pytest.approx(goodput))
+
+
+def test_a_datagram_after_the_last_that_arrived_is_lost_or_under_way() -> None:
+    records = iperf3.records([document(udp(said=0, highest=1900, lost=0))], 0)
+    assert only(records, "udp_lost_packets").reason.startswith("2000 datagrams sent, 1900 arrived")
+
+
+def test_a_document_needs_totals() -> None:
+    with pytest.raises(ValidationError, match="neither sum_sent and sum_received nor sum"):
+        document({**CLIENT, "end": {"sum_sent": CLIENT["end"]["sum_sent"]}})
 
 
 def stretched(seconds: int, mbits: list[float]) -> dict[str, Any]:

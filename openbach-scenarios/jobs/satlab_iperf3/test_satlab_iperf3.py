@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -156,3 +157,21 @@ def test_the_client_fails_closed(
     client = job(2, "client", "127.0.0.1", "-t", "1", "-R", "tcp", "-C", "bbr", PATH=path)
     log, _ = client.communicate(timeout=120)
     assert (client.returncode, said in log) == (status, True), log
+
+
+def test_totals_of_iperf3_before_3_11_are_what_arrived(
+    module: Callable[[str], ModuleType],
+) -> None:
+    """Its one total of UDP has the bytes that were sent."""
+    span = {"bytes": 114_000, "omitted": False}
+    interval = {"streams": [{"sender": False}], "sum": span}
+    warm_up = {"streams": [{"sender": False}], "sum": {**span, "omitted": True}}
+    total = {"seconds": 1.0, "bytes": 240_000, "bits_per_second": 1.92e6}
+    total |= {"lost_packets": 10, "lost_percent": 5.0}
+    report = {"intervals": [warm_up, interval, interval], "end": {"sum": total}}
+    assert module("satlab_iperf3").total_statistics(report) == {
+        "average_throughput": 1.824e6,
+        "total_transfer": 228_000,
+        "total_lost_pkts": 10,
+        "total_plr": 5.0,
+    }

@@ -272,7 +272,8 @@ app.add_typer(page_app, name="page")
 )
 def import_page(
     source: Annotated[
-        Path, typer.Argument(help="HAR file of one page load, or the folder of a site.")
+        Path,
+        typer.Argument(help="HAR file of one page load (also .gz, .zip), or the folder of a site."),
     ],
     name: Annotated[str, typer.Option(help="Name of the page: a-z, 0-9, hyphens.")],
     document: Annotated[

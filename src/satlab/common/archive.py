@@ -10,13 +10,18 @@ through descriptors that follow no link.
 import contextlib
 import enum
 import os
+import shutil
+import subprocess
 import tarfile
+import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import IO, Protocol, Self
+from typing import IO, Any, Protocol, Self
+
+from satlab.common.errors import HostError
 
 BLOCK = 512
 CHUNK = 1 << 16
@@ -27,6 +32,12 @@ READ = ("path", "linkpath", "size")
 SPARSE = "GNU.sparse."
 GZIP = b"\x1f\x8b"
 """First bytes of a gzip stream."""
+
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+"""First bytes of a zstd frame."""
+_NOBODY = 65534
+"""User and group without any files (Debian Policy 9.2.2)."""
 
 
 class ArchiveError(Exception):
@@ -291,6 +302,82 @@ class Gunzip:
         return data
 
 
+class Unzstd:
+    """Reads the zstd stream (RFC 8878) of a source during a block, within the bounds of `Gunzip`.
+
+    Python has no zstd before 3.14, so the program zstd unpacks it: as nobody where we are root, and
+    with windows of at most 128 MiB.
+    """
+
+    def __init__(self, source: Source, ratio: int = 200, free_bytes: int = 64 << 20) -> None:
+        self._source, self._ratio, self._free = source, ratio, free_bytes
+        self._in = self._out = 0
+        self._feeder = threading.Thread(target=self._feed, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Start zstd. Raises HostError if it is not installed."""
+        program = shutil.which("zstd")
+        if program is None:
+            what = "zstd is missing: the archive is compressed with it"
+            raise HostError(what, "install it: sudo apt-get install zstd")
+        nobody: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            nobody = {"user": _NOBODY, "group": _NOBODY, "extra_groups": ()}
+        self._process = subprocess.Popen(
+            [program, "--decompress", "--stdout", "--quiet", "--memory=128MB"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"LC_ALL": "C"},
+            **nobody,
+        )
+        self._feeder.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """End zstd."""
+        self._process.kill()
+        self._process.wait()
+        self._feeder.join()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most so many bytes.
+
+        Raises ArchiveError if the stream expands too far, ends early or is not zstd's.
+        """
+        stdout, stderr = self._process.stdout, self._process.stderr
+        if stdout is None or stderr is None:
+            return b""
+        made = os.read(stdout.fileno(), size)
+        self._out += len(made)
+        if self._out > self._free + self._ratio * self._in:
+            raise ArchiveError(f"the archive becomes more than {self._ratio} times as large")
+        if not made and size and self._process.wait() != 0:
+            said = os.read(stderr.fileno(), 1000).decode(errors="replace").strip()
+            raise ArchiveError(f"zstd cannot unpack it: {said.splitlines()[0] if said else ''}")
+        return made
+
+    def _feed(self) -> None:
+        """Write the source into zstd, until its end or that of zstd."""
+        stdin = self._process.stdin
+        if stdin is None:
+            return
+        with contextlib.suppress(OSError):
+            while data := self._source.read(CHUNK):
+                self._in += len(data)
+                stdin.write(data)
+        with contextlib.suppress(OSError):
+            stdin.close()
+
+
 class Place:
     """A folder below which members are written: only new files and folders, relative to
     descriptors, never through a link.
@@ -377,7 +464,23 @@ class Section:
         self._at, self._left = self._at + len(data), self._left - len(data)
         return data
 
-    def decompressed(self) -> Source:
-        """Return the source, decompressed if it begins like gzip."""
+    @contextlib.contextmanager
+    def decompressed(self) -> Iterator[Source]:
+        """Yield the source, decompressed if it begins like gzip or zstd."""
         self._file.seek(self._at)
-        return Gunzip(self) if self._file.read(2) == GZIP else self
+        start = self._file.read(4)
+        if start.startswith(GZIP):
+            yield Gunzip(self)
+        elif is_zstd(start):
+            with Unzstd(self) as source:
+                yield source
+        else:
+            yield self
+
+
+def is_zstd(start: bytes) -> bool:
+    """Return whether the first four bytes are those of a zstd stream, which may begin with a frame
+    to skip (RFC 8878, section 3.1.2).
+    """
+    is_skipped = start[1:4] == b"\x2a\x4d\x18" and start[0] >> 4 == 5
+    return start == ZSTD or is_skipped

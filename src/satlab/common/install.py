@@ -53,7 +53,7 @@ class Group:
 _COMPILERS = ("gcc", "libc6-dev", "make")
 LAB_PACKAGES = """
 iproute2 iputils-ping iperf3 curl nftables haproxy chromium chromium-driver fonts-dejavu-core web h3
-wireguard-tools wireguard-go
+wireguard-tools wireguard-go zstd
 """
 TEST_PACKAGES = """
 rust-lint chromium-headless-shell tshark procps python3-apt apt-utils gpg git shellcheck zsh vagrant

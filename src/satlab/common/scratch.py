@@ -90,9 +90,12 @@ def copy_out(folder: Path, target: Path) -> None:
 
 
 def _mount(*argv: str) -> None:
-    done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=MOUNT_S, check=False
-    )
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=MOUNT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"{argv[0]} {argv[-1]}: not done after {MOUNT_S:g} s") from error
     if done.returncode:
         raise HostError(
             f"{argv[0]} {argv[-1]}: {done.stderr.decode(errors='replace').strip()[-200:]}"
@@ -125,8 +128,10 @@ def folder(purpose: str, mode: int = 0o700) -> Iterator[Path]:
         path.chmod(mode)
         yield path
     finally:
-        try_remove(path)
-        os.close(lock)
+        try:
+            try_remove(path)
+        finally:
+            os.close(lock)
 
 
 def _locked(purpose: str) -> tuple[Path, int]:

@@ -69,6 +69,18 @@ def test_t18_a_temporary_folder_goes_with_its_block(
     assert not folder.exists()
 
 
+def test_t18_the_lock_goes_when_unmounting_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with scratch.folder("test") as folder:
+        monkeypatch.setattr(scratch, "MOUNT_S", 0.0)
+        monkeypatch.setattr(scratch, "_mounted_below", lambda _: [folder])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert "not done after 0 s" in caplog.text
+
+
 KILLED = """
 import os, sys
 from satlab.common import scratch

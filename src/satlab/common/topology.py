@@ -178,13 +178,23 @@ class Machine(_Model):
     services: tuple[Service, ...] = ()
 
 
+class Management(_Model):
+    """Vagrant's own network: its name in libvirt, and the subnet that it gets if that is free."""
+
+    network: str = Field(default="satlab-management", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    subnet: Subnet = IPv4Network("192.168.125.0/24")
+
+
 class Machines(_Model):
     """The VM lab.
 
     `control` carries ssh, Ansible and statistics, not measured traffic; its first host runs satlab.
+    `pool` is libvirt's storage pool of the machines' disks.
     """
 
     control: Subnet
+    management: Management = Management()
+    pool: str = Field(default="default", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     box: Box
     hosts: dict[Name, Machine] = _named()
 

@@ -337,6 +337,7 @@ def set_congestion_control(
 
 def set_tcp_buffers(lab_id: str, node: str, receive_max: int, send_max: int) -> None:
     """Set the largest buffers of a node's new TCP connections, bytes (tcp(7): tcp_rmem, tcp_wmem).
+    The least and the usual size are lowered to it if they are larger.
 
     Raises:
         HostError: the kernel refuses, or has another value afterwards.

@@ -93,14 +93,17 @@ class ReportedRun:
             ("arguments", ", ".join(f"{k}={v}" for k, v in sorted(about.arguments.items()))),
             ("host", ", ".join(f"{k} {_fact(v)}" for k, v in sorted(about.host.items()))),
             ("versions", ", ".join(f"{k} {v}" for k, v in sorted(about.versions.items()))),
-            (
-                "raw files",
-                f"{len(about.files)}, {'changed since' if self.altered else 'as written'}",
-            ),
+            ("raw files", self._raw_files()),
         ]
         if self.link is not None:
             facts.insert(3, ("link", _link_in_words(self.link)))
         return [(name, text or "none") for name, text in facts]
+
+    def _raw_files(self) -> str:
+        """Return the number of raw files and whether they are as the run wrote them."""
+        if self.manifest.ended_unix_s is None:  # the manifest gets their digests at the end
+            return "not verified"
+        return f"{len(self.manifest.files)}, {'changed since' if self.altered else 'as written'}"
 
 
 def read_run(folder: Path, run: collect.Collected) -> ReportedRun:

@@ -522,6 +522,8 @@ def test_changed_raw_files_are_named_at_the_top(runs: list[Path]) -> None:
 def test_a_run_without_end_is_marked(runs: list[Path]) -> None:
     change(runs[0] / "manifest.json", ended_unix_s=None, status="running", files={})
     assert "has no end" in page(runs)
+    assert dict(see(runs[0]).runs[0].facts())["raw files"] == "not verified"
+    assert dict(see(runs[1]).runs[0].facts())["raw files"].endswith("as written")
 
 
 def test_runs_are_named_by_what_differs(runs: list[Path]) -> None:

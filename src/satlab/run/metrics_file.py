@@ -37,8 +37,9 @@ class MetricsFile:
 
         A receiver counts losses up to the last packet that reached it, so later drops do not count.
         The drops of one sample count as spread evenly over the packets that entered the queue
-        meanwhile, or that passed its head where it drops there (CoDel, RFC 8289 section 5.5). It is
-        empty at first.
+        meanwhile, or that passed its head where it drops there (CoDel, RFC 8289 section 5.5). Drops
+        of a sample without such packets count while some of the first `packets` are to come. The
+        queue is empty at first.
         """
         drops, left, waiting = 0.0, packets, 0
         for counters in (
@@ -48,7 +49,10 @@ class MetricsFile:
             if at_head:
                 reached = reached + waiting - counters["queue_packets"]
                 waiting = counters["queue_packets"]
-            drops += counters["dropped_packets"] * (min(reached, left) / reached if reached else 1)
+            share = 1.0 if left else 0.0
+            if reached:
+                share = min(reached, left) / reached
+            drops += counters["dropped_packets"] * share
             left = max(0, left - reached)
         return round(drops)
 

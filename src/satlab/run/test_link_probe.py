@@ -238,16 +238,26 @@ def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("since", "packets", "drops"),
-    [(0, 0, 0), (1, 90, 0), (1, 100, 0), (1, 150, 10), (1, 200, 20), (1, 250, 20), (0, 300, 27)],
+    [
+        (0, 0, 0),
+        (1, 90, 0),
+        (1, 100, 0),
+        (1, 150, 10),
+        (1, 200, 20),
+        (1, 250, 25),
+        (0, 200, 7),
+        (0, 300, 27),
+        (0, 301, 32),
+    ],
 )
 def test_drops_count_among_the_packets_that_the_receiver_knows_of(
     since: int, packets: int, drops: int, tmp_path: Path
 ) -> None:
     """The flow begins with the second sample; a packet dropped after the last received one is not
-    missed.
+    missed. No packet entered in the last sample: its drops count while some are to come.
     """
     path = tmp_path / "link.jsonl"
-    counts = [(100, 7), (100, 0), (100, 20), (0, 0)]
+    counts = [(100, 7), (100, 0), (100, 20), (0, 5)]
     figures = [{"in_packets": entered, "dropped_packets": dropped} for entered, dropped in counts]
     append(
         path,

@@ -374,16 +374,18 @@ def store(packed: bytes, job: str, name: str, files: Path) -> None:
         rf".*\.{re.escape(job)}_\(([0-9]{{1,18}})\)\.{re.escape(name)}\.[^./]+\.tar\.gz", re.DOTALL
     )
     try:
-        outer = Reader(Section(io.BytesIO(packed), 0, len(packed)).decompressed(), LIMITS)
-        for each in outer:
-            if each.kind is not Kind.FILE or not each.name.endswith(".tar.gz"):
-                continue
-            found = called.fullmatch(each.name)
-            if found is None:
-                raise HostError(
-                    f"{each.name[:200]!r} names no instance of {job}", "is the controller 2.7.0?"
-                )
-            _unpack(Reader(Gunzip(outer), LIMITS), files / f"{job}-{int(found[1])}", name)
+        with Section(io.BytesIO(packed), 0, len(packed)).decompressed() as source:
+            outer = Reader(source, LIMITS)
+            for each in outer:
+                if each.kind is not Kind.FILE or not each.name.endswith(".tar.gz"):
+                    continue
+                found = called.fullmatch(each.name)
+                if found is None:
+                    raise HostError(
+                        f"{each.name[:200]!r} names no instance of {job}",
+                        "is the controller 2.7.0?",
+                    )
+                _unpack(Reader(Gunzip(outer), LIMITS), files / f"{job}-{int(found[1])}", name)
     except (ArchiveError, OSError) as error:
         raise HostError(
             f"the stored files of {job} cannot be read: {error}", "look at the controller"

@@ -8,13 +8,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from satlab.common.errors import HostError
 from satlab.common.topology import Size, Topology
-from satlab.vm import box, inventory
+from satlab.vm import box, inventory, libvirt_host
 
 Driver = Literal["kvm", "qemu"]
 PROGRAMS = {
@@ -48,6 +48,7 @@ class Host:
     kvm: Path = Path("/dev/kvm")
     meminfo: Path = Path("/proc/meminfo")
     free_disk_mib: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free >> 20
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def output(self, *argv: str) -> str | None:
         """Return the output of a command; None when it fails, is missing or does not end."""
@@ -107,6 +108,8 @@ def _missing(
                 "libvirt does not answer to this user",
                 "sudo systemctl start libvirtd; sudo adduser $USER libvirt, then log in again",
             )
+        for fault in libvirt_host.choose(machines, host.environment, host.output).faults:
+            yield MissingRequirement(f"{fault.place}: {fault.reason}", fault.remedy)
         if box_name == box.NAME and box.NAME not in (host.output("vagrant", "box", "list") or ""):
             added = f"vagrant box add --name {box.NAME} dist/{box.SUITE}.box"
             yield MissingRequirement(

@@ -51,6 +51,26 @@ _FATAL = re.compile(
     r"^(?:fatal|failed): \[([^\]]+)\](?:: | \(item=.*?\) => |.*?=> )(.*)", re.MULTILINE
 )
 _MESSAGE = re.compile(r'"msg": "((?:[^"\\]|\\.)*)"')
+KEPT_SETTINGS = (
+    "ANSIBLE_CACHE_PLUGIN",
+    "ANSIBLE_CACHE_PLUGIN_CONNECTION",
+    "ANSIBLE_STRATEGY",
+    "ANSIBLE_STRATEGY_PLUGINS",
+    "ANSIBLE_TIMEOUT",
+)
+"""The settings of Ansible that the user's variables may change."""
+_DISPLAY = (
+    "ANSIBLE_",
+    "CLICOLOR",
+    "FORCE_COLOR",
+    "LANG",
+    "LC_",
+    "NO_COLOR",
+    "PYTHONIOENCODING",
+    "PYTHONUTF8",
+    "PY_COLORS",
+)
+"""Beginnings of variables that change what Ansible does or how it writes."""
 _MESSAGE_END = 200
 """Characters that are kept at the beginning and at the end of a message."""
 
@@ -343,19 +363,10 @@ def play(
         )
     # Whole paths: `enter` may lead to another folder.
     argv = [*enter, str(program), "-i", str(folder.inventory), str(ANSIBLE / playbook), *extra]
-    environment = {
-        **strategy(),
-        **os.environ,
-        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
-        "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_LOCAL_TEMP": str(folder.path / "tmp"),
-        "ANSIBLE_HOME": str(folder.path / "ansible"),
-        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder.path / "cp"),
-    }
     lines: list[str] = []
     with (
-        (folder.path / "ansible.log").open("a") as log,
-        _lines_of(argv, environment, deadline_s) as (process, said),
+        (folder.path / "ansible.log").open("a", encoding="utf-8") as log,
+        _lines_of(argv, environment(folder, os.environ), deadline_s) as (process, said),
     ):
         for line in said:
             lines.append(line)
@@ -371,6 +382,33 @@ def play(
             f"all of it: {folder.path / 'ansible.log'}; then the same again",
         )
     return {name: PlayRecap(*map(int, numbers)) for name, *numbers in _RECAP.findall(text)}
+
+
+def environment(folder: VmFolder, users: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a play, from the user's.
+
+    Its settings are those of `ansible.cfg` and these, whatever the user's shell or CI job sets for
+    other plays: its output is read, and it takes only the pinned keys of hosts. The locale is one
+    that every host has.
+    """
+    kept = {
+        name: value
+        for name, value in users.items()
+        if name in KEPT_SETTINGS or not name.startswith(_DISPLAY)
+    }
+    return {
+        **strategy(),
+        **kept,
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_FORCE_COLOR": "0",
+        "ANSIBLE_STDOUT_CALLBACK": "default",
+        "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+        "ANSIBLE_LOCAL_TEMP": str(folder.path / "tmp"),
+        "ANSIBLE_HOME": str(folder.path / "ansible"),
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder.path / "cp"),
+    }
 
 
 def strategy() -> dict[str, str]:
@@ -395,7 +433,7 @@ def _lines_of(
         argv,
         cwd=ANSIBLE,
         env=environment,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         bufsize=1,
         stdin=subprocess.DEVNULL,

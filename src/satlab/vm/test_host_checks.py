@@ -3,12 +3,14 @@
 Ansible is understood.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from satlab.common import topology
 from satlab.common.errors import ExitStatus, HostError, RunError
@@ -86,6 +88,25 @@ def test_a_box_that_is_not_there_and_a_libvirt_that_is_away(tmp_path: Path) -> N
     assert "make box" in text
 
 
+def test_another_network_with_the_subnet_is_reported_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    virsh = ("virsh", "--connect", "qemu:///system")
+    answers = GOOD | {
+        (*virsh, "net-list", "--all", "--name"): "vagrant-libvirt\n",
+        (*virsh, "net-dumpxml", "vagrant-libvirt"): (
+            "<ip address='192.168.121.1' netmask='255.255.255.0'/>"
+        ),
+    }
+    assert host_checks.check(HERE, Size.SMALL, "kvm", None, tmp_path, host(tmp_path)) == []
+    chosen = {"LAB_MANAGEMENT_SUBNET": "192.168.121.0/24"}
+    text = said(tmp_path, host(tmp_path, answers=answers, environment=chosen))
+    assert (
+        "LAB_MANAGEMENT_SUBNET=192.168.121.0/24: libvirt's network vagrant-libvirt has it" in text
+    )
+    assert "LAB_MANAGEMENT_NETWORK=vagrant-libvirt" in text
+
+
 def test_settings_are_checked() -> None:
     assert host_checks.settings({}) == (Size.SMALL, "kvm", None)
     chosen = {"LAB_SIZE": "full", "LAB_DRIVER": "qemu", "LAB_BOX": "a/b"}
@@ -154,6 +175,69 @@ def test_a_play_keeps_one_python_on_each_host_unless_the_user_names_a_strategy(
     assert theirs[0] == "linear"
 
 
+HOSTILE_SETTINGS = {
+    "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+    "ANSIBLE_CALLBACKS_ENABLED": "profile_tasks",
+    "ANSIBLE_CONFIG": "/nowhere.cfg",
+    "ANSIBLE_DISPLAY_FAILED_STDERR": "1",
+    "ANSIBLE_DISPLAY_OK_HOSTS": "0",
+    "ANSIBLE_FORCE_COLOR": "1",
+    "ANSIBLE_HOST_KEY_CHECKING": "0",
+    "ANSIBLE_SSH_ARGS": "-o StrictHostKeyChecking=no",
+    "ANSIBLE_STDOUT_CALLBACK": "minimal",
+    "ANSIBLE_VERBOSITY": "2",
+    "CLICOLOR_FORCE": "1",
+    "FORCE_COLOR": "1",
+    "LANG": "no_WHERE.UTF-8",
+    "LC_ALL": "no_WHERE.UTF-8",
+    "LC_MESSAGES": "de_DE.UTF-8",
+    "PYTHONIOENCODING": "ascii",
+    "PYTHONUTF8": "0",
+}
+
+
+def test_t07_the_settings_of_a_play_are_not_those_of_the_user_s_shell(folder: VmFolder) -> None:
+    users = {"PATH": "/bin", "SSH_AUTH_SOCK": "/s", "ANSIBLE_TIMEOUT": "300", **HOSTILE_SETTINGS}
+    made = provision.environment(folder, users)
+    assert (made["PATH"], made["SSH_AUTH_SOCK"], made["ANSIBLE_TIMEOUT"]) == ("/bin", "/s", "300")
+    assert not {name for name, value in HOSTILE_SETTINGS.items() if made.get(name) == value}
+    assert made["LC_ALL"] == "C.UTF-8" and made["ANSIBLE_FORCE_COLOR"] == "0"
+    assert not {"ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_SSH_ARGS"} & set(made), "ansible.cfg's hold"
+
+
+PLAYBOOK = """\
+- hosts: all
+  gather_facts: false
+  tasks:
+    - {name: write a file, ansible.builtin.debug: {msg: "höllo"}}
+    - {name: install the emulator, ansible.builtin.fail: {msg: "no package matching satlink"},
+       when: fails}
+"""
+
+
+@pytest.mark.skipif(
+    not Path(sys.executable).with_name("ansible-playbook").exists(),
+    reason="needs Ansible: ./satlab --install vm",
+)
+@pytest.mark.parametrize("settings", [{}, HOSTILE_SETTINGS], ids=["plain", "hostile"])
+def test_what_ansible_says_is_read_whatever_the_user_s_shell_sets(
+    folder: VmFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
+    for name, value in {"ANSIBLE_STRATEGY": "linear", **settings}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "play.yml").write_text(PLAYBOOK)
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    folder.inventory.write_text(yaml.safe_dump({"all": {"hosts": {"client": host}}}))
+    tasks: list[str] = []
+    recap = provision.play(
+        folder, str(tmp_path / "play.yml"), "-e", '{"fails": false}', on_task=tasks.append
+    )
+    assert recap == {"client": PlayRecap(1, 0, 0, 0)}
+    assert tasks == ["write a file"]
+    with pytest.raises(RunError, match="client: install the emulator: no package matching satlink"):
+        provision.play(folder, str(tmp_path / "play.yml"), "-e", '{"fails": true}')
+
+
 def test_a_long_message_of_ssh_is_reported_to_its_last_words(
     folder: VmFolder, ansible: Callable[[str], None]
 ) -> None:
@@ -207,6 +291,18 @@ def tool(folder: Path, script: str) -> vagrant.Vagrant:
             "libvirt refused a machine",
         ),
         ("The box could not be found or", "make box"),
+        (
+            "Address 192.168.121.0 does not match with network name satlab-management.",
+            "LAB_MANAGEMENT_SUBNET",
+        ),
+        (
+            "Call to virNetworkCreate failed: internal error: Network is already in use by interface"
+            " eth0",
+            "LAB_MANAGEMENT_SUBNET",
+        ),
+        ("operation failed: Storage source conflict with pool: virtimages", "LAB_POOL"),
+        ("No usable storage pool found! Please check", "LAB_POOL"),
+        ("something else", "the message says"),
     ],
 )
 def test_a_failed_up_has_a_hint(tmp_path: Path, folder: VmFolder, text: str, hint: str) -> None:

@@ -153,6 +153,14 @@ def test_the_vagrantfile_makes_the_mac_addresses_of_the_inventory() -> None:
     [
         ({}, ""),
         ({"LAB_SIZE": "full", "LAB_DRIVER": "qemu", "LAB_BOX": "satlab/bookworm"}, ""),
+        (
+            {
+                "LAB_MANAGEMENT_NETWORK": "mine",
+                "LAB_MANAGEMENT_SUBNET": "10.1.2.0/24",
+                "LAB_POOL": "fast",
+            },
+            "",
+        ),
         ({"LAB_SIZE": "huge"}, "LAB_SIZE=huge: small, full or dumbbell"),
         ({"LAB_DRIVER": "xen"}, "LAB_DRIVER=xen: kvm or qemu"),
     ],

@@ -24,6 +24,19 @@ COMMAND_DEADLINE_S = 300.0
 CONSOLES = Path("/var/log/libvirt/qemu")
 HOST_KEY = re.compile(r"\bssh-ed25519 [A-Za-z0-9+/]{60,}={0,2}")
 _HINTS = {
+    "does not match with network name": (
+        "another network of libvirt has this address: virsh net-list --all, virsh net-dumpxml NAME;"
+        " set LAB_MANAGEMENT_SUBNET to a free subnet, or LAB_MANAGEMENT_NETWORK to that network"
+    ),
+    "already in use by interface": (
+        "an interface of this host has the address of a network of the lab: set"
+        " LAB_MANAGEMENT_SUBNET to a free subnet"
+    ),
+    "Storage source conflict": (
+        "another storage pool has the folder of the pool default: virsh pool-list --all; set"
+        " LAB_POOL to its name"
+    ),
+    "No usable storage pool": "set LAB_POOL to one of: virsh pool-list --all",
     "Waiting for domain to get an IP address": (
         "the box does not boot: look at its console, {consoles}"
     ),
@@ -111,12 +124,16 @@ class Vagrant:
             )
         return str(said[-1])
 
+    def _variables(self) -> dict[str, str]:
+        """Return the variables of a command; what it says is in English, also that of libvirt."""
+        return os.environ | {"LC_ALL": "C.UTF-8"} | dict(self.environment)
+
     def _output(self, *argv: str) -> str:
         try:
             done = subprocess.run(
                 [*self.enter, *argv],
                 cwd=paths.ROOT,
-                env=os.environ | dict(self.environment),
+                env=self._variables(),
                 capture_output=True,
                 text=True,
                 timeout=COMMAND_DEADLINE_S,
@@ -146,7 +163,7 @@ class Vagrant:
             process = subprocess.Popen(
                 [*self.enter, *argv],
                 cwd=paths.ROOT,
-                env=os.environ | dict(self.environment),
+                env=self._variables(),
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=own,
@@ -238,4 +255,4 @@ def _hint(text: str) -> str:
     for part, hint in _HINTS.items():
         if part in text:
             return hint.format(consoles=CONSOLES / "satlab-*.console")
-    return "read the message; satlab vm down, then satlab vm up"
+    return "the message says what Vagrant or libvirt lacks; satlab vm down removes what was made"

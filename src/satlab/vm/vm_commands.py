@@ -12,7 +12,7 @@ from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.common.topology import Service, Topology
 from satlab.link.options import LinkOptions
 from satlab.run import influx
-from satlab.vm import host_checks, inventory, provision, vagrant, vm_run
+from satlab.vm import host_checks, inventory, libvirt_host, provision, vagrant, vm_run
 from satlab.vm.controller_client import Controller
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import PlayRecap, VmFolder
@@ -27,12 +27,14 @@ def up(options: LinkOptions, log: ProgressLog, variables: Mapping[str, str]) -> 
     size, driver, box = host_checks.settings(os.environ)
     here = terminals.named(size=size)
     FOLDER.make()
-    tool = Vagrant(driver)
+    host = host_checks.Host()
     with log.step("checks"):
-        found = {} if host_checks.Host().which("vagrant") is None else tool.states()
+        found = {} if host.which("vagrant") is None else Vagrant(driver).states()
         if "running" not in found.values():
-            for note in host_checks.check(here, size, driver, box, FOLDER.path, host_checks.Host()):
+            for note in host_checks.check(here, size, driver, box, FOLDER.path, host):
                 log.line(f"note: {note}")
+        choice = libvirt_host.choose(inventory.machines(here), host.environment, host.output)
+    tool = Vagrant(driver, environment=choice.variables())
     names = inventory.hosts(here, size)
     with log.step(f"{len(names)} machines up") as step:
         tool.up(FOLDER, names, step.now)
@@ -196,8 +198,11 @@ def _service(folder: VmFolder, service: Service) -> str | None:
 def down(log: ProgressLog) -> None:
     """Destroy every machine and remove the files generated for them."""
     _, driver, _ = host_checks.settings(os.environ)
+    host = host_checks.Host()
+    machines = inventory.machines(terminals.named())
+    choice = libvirt_host.choose(machines, host.environment, host.output)
     FOLDER.make()
     with log.step("machines down") as step:
-        Vagrant(driver).down(FOLDER, step.now)
+        Vagrant(driver, environment=choice.variables()).down(FOLDER, step.now)
     for each in (FOLDER.inventory, FOLDER.known_hosts, FOLDER.link, FOLDER.plan):
         each.unlink(missing_ok=True)

@@ -24,7 +24,6 @@ from typing import Any
 import collect_agent
 from child_program import Child
 from jobkit import (
-    JobError,
     argument_parser,
     end,
     matching,
@@ -110,9 +109,27 @@ def command(request: Request) -> list[str]:
 
 def serve(request: Request, stop: threading.Event) -> None:
     """Start the tunnel, lead traffic into it, watch it until `stop`, and leave `fec.json`."""
-    argv, fault = command(request), ""
+    argv = command(request)
+    fault = ""
     block(request)
-    child = Child.start("satfec", argv, request.errors, request.log)
+    child: Child | None = None
+    try:
+        child = Child.start("satfec", argv, request.errors, request.log)
+        protect(request, child, stop)
+    except Exception as error:
+        # Whatever failed: without the tunnel the peer stays unreachable.
+        fault = str(error) or type(error).__name__
+        raise
+    finally:
+        if child is not None:
+            end(child.process, STOP_DEADLINE_S)
+        if not fault:
+            release()
+        record(request, argv, fault)
+
+
+def protect(request: Request, child: Child, stop: threading.Event) -> None:
+    """Lead traffic into the tunnel when it is ready, and watch it until `stop`."""
 
     def wait_for(state: str) -> None:
         def reached() -> bool:
@@ -120,26 +137,24 @@ def serve(request: Request, stop: threading.Event) -> None:
 
         child.wait_until(state, reached, stop, READY_DEADLINE_S)
 
-    try:
-        wait_for("ready")
-        lead(request)
-        wait_for("connected")
-        with ready("satlab_fec"):
-            while not stop.wait(WATCH_S):
-                child.check(stop)
-    except JobError as error:
-        fault = str(error)
-        raise
-    finally:
-        end(child.process, STOP_DEADLINE_S)
-        if not fault:
-            release()
-        record(request, argv, fault)
+    wait_for("ready")
+    if stop.is_set():
+        return
+    lead(request)
+    wait_for("connected")
+    if stop.is_set():
+        return
+    with ready("satlab_fec"):
+        while not stop.wait(WATCH_S):
+            child.check(stop)
 
 
 def record(request: Request, argv: list[str], fault: str) -> None:
     """Store what the tunnel was and what it counted, and send its last counters."""
-    report = lines(request.log)
+    try:
+        report = lines(request.log)
+    except ValueError:  # not JSON: that is the fault
+        report = []
     content = {
         "schema": "satlab/fec/1",
         "version": next((line["version"] for line in report if line["type"] == "ready"), ""),
@@ -167,7 +182,9 @@ def record(request: Request, argv: list[str], fault: str) -> None:
 
 
 def lines(log: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of satfec so far."""
+    """Return the whole lines of satfec so far; none if it never started."""
+    if not log.exists():
+        return []
     whole = log.read_text(encoding="utf-8").rpartition("\n")[0]
     return [json.loads(line) for line in whole.splitlines()]
 

@@ -127,6 +127,14 @@ def total_statistics(report: Report) -> Report:
     if not total:
         return {}
     statistics = {"average_throughput": total["bits_per_second"], "total_transfer": total["bytes"]}
+    if not sending and "sum_received" not in end:
+        # Before 3.11 the one total of UDP has the bytes that were sent.
+        measured = [line["sum"] for line in report["intervals"] if not line["sum"].get("omitted")]
+        arrived = sum(span["bytes"] for span in measured)
+        statistics = {
+            "average_throughput": arrived * 8 / total["seconds"] if total["seconds"] > 0 else 0.0,
+            "total_transfer": arrived,
+        }
     if sending and "retransmits" in total:
         statistics["total_retransmission"] = total["retransmits"]
     if not sending and "lost_percent" in total:

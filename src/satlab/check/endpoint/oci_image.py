@@ -17,7 +17,16 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from satlab.common import plain_files
-from satlab.common.archive import ArchiveError, Kind, Limits, Member, Reader, Section
+from satlab.common.archive import (
+    GZIP,
+    ArchiveError,
+    Kind,
+    Limits,
+    Member,
+    Reader,
+    Section,
+    is_zstd,
+)
 from satlab.common.errors import ConfigError
 from satlab.common.plain_files import RefusedError
 from satlab.lab import sandbox
@@ -50,33 +59,62 @@ def unpack(file: Path, target: Path) -> ImageConfig:
 
     Raises:
         ConfigError: the file is not an OCI archive, or exceeds a limit.
+        HostError: a layer needs zstd, which is not installed.
     """
     try:
         with plain_files.opened(file) as opened:
+            _check_kind(opened)
             image = _Image(opened)
             manifest = _manifest(image)
             left = Limits(MAX_BYTES, MAX_FILES)
             for layer in manifest["layers"]:
-                left = _unpack_layer(image, layer["digest"], target, left)
+                left = _unpack_layer(image, layer, target, left)
             return (
                 _config(image.json(_blob_path(manifest["config"]["digest"])))
                 if "config" in manifest
                 else _NONE
             )
+    except _OtherKindError as error:
+        raise ConfigError(f"{file}: {error}", hint=error.hint.format(file=file)) from error
     except _INVALID as error:
         raise ConfigError(
-            f"{file} is not an OCI archive: {error}", hint="skopeo copy ... oci-archive:FILE"
+            f"{file} is not an OCI archive: {error}",
+            hint=f"if skopeo inspect oci-archive:{file} fails, too, it is damaged: copy it again",
         ) from error
 
 
-def _unpack_layer(image: "_Image", digest: str, target: Path, left: Limits) -> Limits:
+def _unpack_layer(image: "_Image", layer: Mapping[str, Any], target: Path, left: Limits) -> Limits:
     """Apply a layer, and return the remaining limits for the next layers."""
-    reader, count = Reader(image.content(_blob_path(digest)).decompressed(), left), 0
-    for count, member in enumerate(reader, 1):  # noqa: B007 - also read below
-        _apply(reader, member, target)
+    kind = str(layer.get("mediaType", ""))
+    _, _, compression = kind.partition("+")
+    if compression not in _COMPRESSIONS:
+        raise _OtherKindError(
+            f"a layer has the type {kind[-80:]!r}, and tar, gzip and zstd are read", _COMPRESS_ANEW
+        )
+    with image.content(_blob_path(layer["digest"])).decompressed() as source:
+        reader, count = Reader(source, left), 0
+        for count, member in enumerate(reader, 1):  # noqa: B007 - also read below
+            _apply(reader, member, target)
     return replace(left, files=left.files - count, total_bytes=left.total_bytes - reader.offset)
 
 
+class _OtherKindError(Exception):
+    """The file is an archive of another kind; `hint` has {file} where its name is meant."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
+_COMPRESSIONS = ("", "gzip", "zstd")
+_COMPRESS_ANEW = "build or push the image with layers that gzip compresses, and copy it again"
+_WHOLE = (
+    (lambda start: start.startswith(GZIP), "gzip", "gunzip {file}"),
+    (lambda start: is_zstd(start[:4]), "zstd", "unzstd {file}"),
+    (lambda start: start.startswith(b"\xfd7zXZ\0"), "xz", "unxz {file}"),
+    (lambda start: start.startswith(b"BZh"), "bzip2", "bunzip2 {file}"),
+)
+"""Archives that are compressed as a whole: by their first bytes, with a command that unpacks them."""
 _INVALID = (
     ArchiveError,
     OSError,
@@ -114,6 +152,17 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def _check_kind(file: IO[bytes]) -> None:
+    """Raise _OtherKindError for an archive that is compressed as a whole."""
+    start = file.read(8)
+    file.seek(0)
+    for begins, name, command in _WHOLE:
+        if begins(start):
+            raise _OtherKindError(
+                f"the archive is compressed with {name}", f"unpack it first: {command}"
+            )
+
+
 class _Image:
     """The places of files in an image's archive."""
 
@@ -121,6 +170,11 @@ class _Image:
         self._file = file
         reader = Reader(file, Limits(MAX_BYTES, MAX_BLOBS))
         self._members = {str(PurePosixPath(member.name)): member for member in reader}
+        if "index.json" not in self._members and "manifest.json" in self._members:
+            raise _OtherKindError(
+                "it is an archive of docker save, not of OCI",
+                "convert it: skopeo copy docker-archive:{file} oci-archive:NEW",
+            )
 
     def content(self, name: str) -> Section:
         """Return a file of the image. Raises ValueError."""
@@ -149,7 +203,11 @@ def _manifest(image: _Image) -> dict[str, Any]:
             if one.get("platform", {}).get("architecture", machine) == machine
         ]
         if not matching:
-            raise ValueError(f"it has no image for {machine}")
+            raise _OtherKindError(
+                f"it has no image for {machine}",
+                f"copy that one: skopeo copy --override-arch {machine} docker://IMAGE"
+                " oci-archive:NEW",
+            )
         document = image.json(_blob_path(matching[0]["digest"]))
     raise ValueError("its index names no manifest")
 

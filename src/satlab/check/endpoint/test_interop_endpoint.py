@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Endpoints of the QUIC interop runner: images, environment, verdicts."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
+import os
 import platform
 import shutil
+import struct
 import subprocess
 import tarfile
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +31,7 @@ from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
 from satlab.check.trace.pcap import UDP
 from satlab.check.trace.quic_headers import Kind
 from satlab.common import topology
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, HostError
 from satlab.lab.pki import Pki
 
 SCRIPT = Path(__file__).resolve().parents[4] / "tests/endpoints/ngtcp2"
@@ -54,10 +59,14 @@ def layer(*members: Member) -> bytes:
     return out.getvalue()
 
 
-def image(path: Path, *layers: bytes, config: Any = None, **changes: Any) -> Path:
-    """An OCI archive; `config` is the member of that name in its image configuration."""
+def image(path: Path, *layers: bytes, config: Any = None, kind: str = "", **changes: Any) -> Path:
+    """An OCI archive; `config` is the member of that name in its image configuration, `kind` the
+    media type of its layers.
+    """
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    manifest: dict[str, Any] = {"layers": [{"digest": f"sha256:{n}"} for n in range(len(layers))]}
+    manifest: dict[str, Any] = {
+        "layers": [{"digest": f"sha256:{n}", "mediaType": kind} for n in range(len(layers))]
+    }
     if config is not None:
         manifest["config"] = {"digest": "sha256:c"}
     index = {"manifests": [{"digest": "sha256:m", "platform": {"architecture": machine}}]} | changes
@@ -156,6 +165,97 @@ def test_t54_headers_of_an_image_take_no_memory(inner: bool, tmp_path: Path) -> 
 def test_t54_a_layer_that_becomes_a_thousand_times_as_large_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="times as large"):
         unpacked(tmp_path, layer(("a", bytes(160 << 20))))
+
+
+def zstd(data: bytes, *options: str) -> bytes:
+    return subprocess.run(
+        ["zstd", "--quiet", "--stdout", *options], input=data, capture_output=True, check=True
+    ).stdout
+
+
+def skipped(data: bytes) -> bytes:
+    """A frame to skip, as zstd:chunked has them for its table of contents."""
+    return b"\x5a\x2a\x4d\x18" + struct.pack("<I", len(data)) + data
+
+
+needs_zstd = pytest.mark.skipif(not shutil.which("zstd"), reason="needs zstd")
+
+
+@needs_zstd
+def test_layers_may_be_plain_gzip_or_zstd(tmp_path: Path) -> None:
+    """zstd:chunked has a frame for each file, and frames to skip, also in front."""
+    plain = gzip.decompress(layer(("a", b"1" * 5000), ("b", b"2")))
+    frames = [plain[:1000], plain[1000:3000], plain[3000:]]
+    chunked = skipped(b"table") + b"".join(zstd(frame) for frame in frames) + skipped(b"footer")
+    large = gzip.decompress(layer(("c", os.urandom(3 << 20)), ("d", b"end")))
+    layers = [plain, gzip.compress(plain), zstd(plain, "-19"), chunked, zstd(large, "--long=27")]
+    for number, content in enumerate(layers):
+        (tmp_path / str(number)).mkdir()
+        root = unpacked(tmp_path / str(number), content)
+        names = ("c", "d") if number == 4 else ("a", "b")
+        assert sorted(path.name for path in root.iterdir()) == list(names)
+    assert (tmp_path / "4/root/d").read_bytes() == b"end"
+
+
+@needs_zstd
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: data[:-20], "zstd cannot unpack it"),
+        (lambda data: data[:4] + data, "zstd cannot unpack it"),
+        (lambda data: data[:9] + bytes(20) + data[29:], "zstd cannot unpack it|truncated|header"),
+        (lambda data: data[:4], "zstd cannot unpack it"),
+    ],
+)
+def test_t54_a_damaged_zstd_layer_is_refused(
+    damage: Callable[[bytes], bytes], reason: str, tmp_path: Path
+) -> None:
+    content = zstd(gzip.decompress(layer(("a", os.urandom(9000)))))
+    with pytest.raises(ConfigError, match=reason) as caught:
+        unpacked(tmp_path, damage(content))
+    assert "skopeo copy" not in caught.value.hint, "not the command that made it"
+
+
+@needs_zstd
+def test_t54_a_zstd_layer_expands_within_bounds(tmp_path: Path) -> None:
+    plain = gzip.decompress(layer(("a", bytes(160 << 20))))
+    with pytest.raises(ConfigError, match="times as large"):
+        unpacked(tmp_path, zstd(plain))
+    wide = zstd(os.urandom(1000) * 1000, "--ultra", "--long=29", "-1")
+    shutil.rmtree(tmp_path / "root")
+    with pytest.raises(ConfigError, match=r"zstd cannot unpack it.*(memory|[Ww]indow)"):
+        unpacked(tmp_path, wide)
+
+
+def test_without_zstd_the_remedy_is_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError, match="zstd is missing") as caught:
+        unpacked(tmp_path, b"\x28\xb5\x2f\xfd")
+    assert "apt-get install zstd" in caught.value.hint
+
+
+def test_archives_of_another_kind_are_named_with_what_to_do(tmp_path: Path) -> None:
+    good = image(tmp_path / "good", layer(("a", b""))).read_bytes()
+    docker = io.BytesIO()
+    with tarfile.open(fileobj=docker, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("manifest.json"))
+    for data, what, remedy in (
+        (gzip.compress(good), "compressed with gzip", "gunzip "),
+        (b"\x28\xb5\x2f\xfd" + good, "compressed with zstd", "unzstd "),
+        (lzma.compress(good), "compressed with xz", "unxz "),
+        (bz2.compress(good), "compressed with bzip2", "bunzip2 "),
+        (docker.getvalue(), "docker save", "skopeo copy docker-archive:"),
+        (good[:700], "not an OCI archive", "copy it again"),
+    ):
+        (tmp_path / "x").write_bytes(data)
+        with pytest.raises(ConfigError, match=what) as caught:
+            oci_image.unpack(tmp_path / "x", tmp_path)
+        assert remedy in caught.value.hint
+    with pytest.raises(ConfigError, match=r"type.*tar\+lz4") as caught:
+        oci_image.unpack(image(tmp_path / "y", b"", kind="tar+lz4"), tmp_path)
+    assert "gzip" in caught.value.hint
 
 
 def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Pages of HAR files and of folders, ordinary and hostile."""
 
+import gzip
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -133,6 +135,243 @@ def test_t48_secrets_of_a_har_are_not_copied(tmp_path: Path) -> None:
     assert SECRET not in "".join(imported.notes)
 
 
+def at(time: object, made: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return an entry that started at a time of 10:00, or at any other value."""
+    text = f"2026-03-01T10:00:{time:06.3f}Z" if isinstance(time, float) else time
+    return {**made, "startedDateTime": text, **changes}
+
+
+DOCUMENT = entry("https://www.example.org/", "text/html", 9_000)
+STYLE = entry("https://www.example.org/a.css", "text/css", 12_000)
+IMAGE = entry("https://static.example.org/c.webp", "image/webp", 50_000)
+FRAME = entry("https://ads.example.net/frame.html", "text/html", 3_000)
+
+
+def to(destination: str, made: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry whose request has a Sec-Fetch-Dest."""
+    headers = [{"name": "Sec-Fetch-Dest", "value": destination}]
+    return {**made, "request": {**made["request"], "headers": headers}}
+
+
+def kinds(folder: Path, *listed: Any, pages: Any = ()) -> tuple[list[str], dict[str, int]]:
+    """Return the objects of a page, each by its kind and size, and what was left out."""
+    file = har_file(folder, list(listed))
+    document = json.loads(file.read_text())
+    document["log"]["pages"] = pages
+    file.write_text(json.dumps(document))
+    found = har.read(file)
+    assert not found.faults
+    return [f"{one.loaded_as} {one.size_bytes}" for one in found.items], dict(found.left_out)
+
+
+WHOLE = ["document 9000", "stylesheet 12000", "img 50000"]
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        [at(0.3, STYLE), at(0.5, IMAGE), at(0.0, DOCUMENT)],
+        [at(0.5, IMAGE), at(0.3, STYLE), at(0.0, DOCUMENT)],
+        # Firefox writes local time, Fiddler seven digits.
+        [
+            at("2026-03-01T11:00:00.3000000+01:00", STYLE),
+            at("2026-03-01T02:00:00.500-08:00", IMAGE),
+            at("2026-03-01T10:00:00Z", DOCUMENT),
+        ],
+        # Without readable times the order of the file stays, and nothing was before the document.
+        [at(None, STYLE), at("yesterday", IMAGE), at(1772359200000, DOCUMENT)],
+        [{key: one[key] for key in ("pageref", "request", "response")}
+         for one in (DOCUMENT, STYLE, IMAGE)],
+        # A time that is missing: behind the entry before it in the file.
+        [at(0.3, STYLE), at("", IMAGE), at(0.0, DOCUMENT)],
+        [at("9" * 50, STYLE), at(0.5, IMAGE), at(0.0, DOCUMENT)],
+        [at(0.0, STYLE), at(0.0, DOCUMENT), at(0.0, IMAGE)],
+    ],
+)  # fmt: skip
+def test_objects_of_a_har_are_in_the_order_of_time(tmp_path: Path, listed: list[Any]) -> None:
+    assert kinds(tmp_path, *listed) == (WHOLE, {})
+
+
+@pytest.mark.promise("P44")
+@pytest.mark.parametrize(
+    "listed",
+    [
+        [at(0.7, FRAME), at(0.0, DOCUMENT), at(0.3, STYLE), at(0.5, IMAGE)],
+        # The browser says which request is a frame's or the document's.
+        [at(None, to("iframe", FRAME)), at(None, DOCUMENT), at(None, STYLE), at(None, IMAGE)],
+        [at(None, FRAME), at(None, to("document", DOCUMENT)), at(None, STYLE), at(None, IMAGE)],
+    ],
+)
+def test_the_frame_of_an_advertisement_is_not_the_document(
+    tmp_path: Path, listed: list[Any]
+) -> None:
+    objects, left_out = kinds(tmp_path, *listed)
+    assert (objects[0], sorted(objects[1:]), left_out) == (
+        "document 9000",
+        sorted([*WHOLE[1:], "iframe 3000"]),
+        {},
+    )
+
+
+def test_an_entry_without_a_page_is_of_the_only_one(tmp_path: Path) -> None:
+    style, image = without(STYLE, "pageref"), {**IMAGE, "pageref": None}
+    assert kinds(tmp_path, DOCUMENT, style, image) == (WHOLE, {})
+    assert kinds(tmp_path, style, DOCUMENT, image) == (WHOLE, {})
+    other = {**entry("https://www.example.com/", "text/html", 700), "pageref": "page_2"}
+    assert kinds(tmp_path, DOCUMENT, STYLE, image, other) == (
+        WHOLE[:2],
+        {"of no page of the file": 1, "of another page of the file": 1},
+    )
+
+
+def test_the_title_of_chromium_s_page_names_the_document(tmp_path: Path) -> None:
+    pages = [7, {"id": "page_2"}, {"id": "page_1", "title": "https://www.example.org/#top"}]
+    objects, _ = kinds(tmp_path, *(at(None, one) for one in (FRAME, STYLE, DOCUMENT)), pages=pages)
+    assert objects == ["document 9000", "iframe 3000", "stylesheet 12000"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"status": 304}, "not answered with status 200"),
+        ({"status": 503}, "not answered with status 200"),
+        ({"bodySize": None, "content": {"mimeType": "text/html", "size": None}}, "unknown size"),
+    ],
+)
+def test_a_frame_does_not_replace_a_document_that_is_not_usable(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    missing = at(0.0, {**DOCUMENT, "response": {**DOCUMENT["response"], **changes}})
+    with pytest.raises(ConfigError, match=f"entry 2: the document is .*{reason}") as caught:
+        har.read(har_file(tmp_path, [at(0.7, FRAME), missing]))
+    assert "cache disabled" in caught.value.hint
+    # Asked again, or of another address that redirects.
+    assert kinds(tmp_path, missing, at(0.1, DOCUMENT))[0] == ["document 9000"]
+    only_frames = [missing, at(0.7, to("iframe", FRAME))]
+    with pytest.raises(ConfigError, match="no entry is an HTML document"):
+        har.read(har_file(tmp_path, only_frames))
+
+
+def test_what_was_requested_before_the_document_is_left_out_and_counted(tmp_path: Path) -> None:
+    listed = [at(0.2, DOCUMENT), at(0.1, STYLE), at(0.3, IMAGE)]
+    assert kinds(tmp_path, *listed) == (
+        ["document 9000", "img 50000"],
+        {"before the document": 1},
+    )
+
+
+def without(made: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in made.items() if name != key}
+
+
+UNKNOWN = "without a body, or of unknown size"
+NOT_200 = "not answered with status 200"
+
+
+@pytest.mark.promise("P44")
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (entry("about:blank", "x-unknown", 0, status=0), "of the scheme about"),
+        (entry("chrome-extension://abc/x.css", "text/css", 812), "of the scheme chrome-extension"),
+        (entry("moz-extension://1-2/x.js", "text/javascript", 812), "of the scheme moz-extension"),
+        (
+            entry("safari-web-extension://1-2/x.js", "text/javascript", 812),
+            "of the scheme safari-web-extension",
+        ),
+        (entry("DATA:image/gif;base64,R0lG", "image/gif", 14), "of the scheme data"),
+        (entry(f"data:{'x' * 20_000}", "image/gif", 14), "of the scheme data"),
+        (entry("blob:https://a.example/1-2", "image/png", 900), "of the scheme blob"),
+        (entry("https://a.example/p.gif", "image/gif", -1, content={"size": None}), UNKNOWN),
+        (entry("https://a.example/p.gif", "image/gif", -1, content=None), UNKNOWN),
+        (
+            entry(
+                "https://a.example/p.gif",
+                "image/gif",
+                -1,
+                _transferSize=9000,
+                content={"mimeType": "image/gif", "size": None},
+            ),
+            UNKNOWN,
+        ),
+        (
+            entry("https://a.example/p", "", 0, status=204, content={"mimeType": None, "size": 0}),
+            NOT_200,
+        ),
+        (entry("https://a.example/p", "", 0, status="error"), NOT_200),
+        (entry("https://a.example/p", "", 0, status=None), NOT_200),
+        (entry("https://a.example/v.mp4", "video/mp4", 1, whole=94_371_840, status=206), NOT_200),
+        (entry("https://a.example/v.mp4", "video/mp4", -412, status=304), NOT_200),
+        (entry("https://a.example:99999/", "", 0, status=0), NOT_200),
+        (without(IMAGE, "response"), "without an answer"),
+        ({**IMAGE, "response": None}, "without an answer"),
+        (
+            {**IMAGE, "request": {"method": "POST", "url": None}, "response": "x"},
+            "not requested with GET",
+        ),
+    ],
+)
+def test_what_is_left_out_anyway_does_not_refuse_the_file(
+    tmp_path: Path, more: Any, reason: str
+) -> None:
+    listed = [at(0.0, DOCUMENT), at(0.3, STYLE), at(0.4, more), at(0.5, IMAGE)]
+    assert kinds(tmp_path, *listed) == (WHOLE, {reason: 1})
+
+
+def test_an_unknown_type_is_an_image_of_its_size(tmp_path: Path) -> None:
+    data = entry("https://a.example/p", "", 900, content={"mimeType": None, "size": None})
+    assert kinds(tmp_path, DOCUMENT, data)[0] == ["document 9000", "img 900"]
+
+
+def zipped(file: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return file
+
+
+def test_a_har_may_be_compressed(tmp_path: Path) -> None:
+    """As sitespeed.io, Playwright and macOS do it."""
+    text = har_file(tmp_path, [DOCUMENT, STYLE, IMAGE]).read_bytes()
+    (tmp_path / "page.har.gz").write_bytes(gzip.compress(text))
+    zipped(tmp_path / "a.zip", {"har.har": text, "0123.css": b"p {}"})
+    zipped(tmp_path / "b.zip", {"x/page.HAR": text, "__MACOSX/x/._page.HAR": b"\0"})
+    for name in ("page.har.gz", "a.zip", "b.zip"):
+        assert len(har.read(tmp_path / name).items) == 3
+    imported = page_folder.run(tmp_path / "a.zip", "example", INDEX, tmp_path)
+    assert len(imported.page.objects) == 3
+
+
+def test_t48_a_hostile_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = har_file(tmp_path, [DOCUMENT]).read_bytes()
+    good = zipped(tmp_path / "good.zip", {"page.har": text}).read_bytes()
+    refused = {
+        "two": (zipped(tmp_path / "x.zip", {"a.har": text, "b.har": text}).read_bytes(), "2 files"),
+        "none": (zipped(tmp_path / "x.zip", {"a.txt": text}).read_bytes(), "0 files"),
+        "cut": (good[:-30], "cannot be read"),
+        "torn": (good.replace(b"PK\1\2", b"PK\1\3"), "cannot be read"),
+        "locked": (
+            good.replace(b"PK\1\2\x14\x03\x14\0\0", b"PK\1\2\x14\x03\x14\0\1"),
+            "cannot be read",
+        ),
+        "many": (good + b"PK\1\2" * 10_001, "more than 10000 files"),
+        "early": (gzip.compress(text)[:-20], "not a whole gzip file"),
+        "no gzip": (b"\x1f\x8b" + text, "not a whole gzip file"),
+    }
+    monkeypatch.setattr(har, "MOST_READ", 1 << 20)
+    bomb = bytes(2 << 20)
+    refused["bomb.zip"] = (
+        zipped(tmp_path / "x.zip", {"a.har": bomb}).read_bytes(),
+        "larger than 1",
+    )
+    refused["bomb.gz"] = (gzip.compress(bomb), "larger than 1 MiB")
+    for name, (data, reason) in refused.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ConfigError, match=reason) as caught:
+            har.read(tmp_path / name)
+        assert caught.value.hint
+
+
 def change(number: int, *keys: str, value: Any) -> Callable[[list[dict[str, Any]]], None]:
     def apply(listed: list[dict[str, Any]]) -> None:
         holder: Any = listed[number - 1]
@@ -153,10 +392,7 @@ def change(number: int, *keys: str, value: Any) -> Callable[[list[dict[str, Any]
         (change(3, "request", "url", value="https://a.example/%2e%2e/x"), "'..' in its path"),
         (change(3, "request", "url", value=f"javascript:alert('{SECRET}')"), "scheme 'javascript'"),
         (change(3, "request", "url", value="file:///etc/passwd"), "scheme 'file'"),
-        (
-            change(3, "request", "url", value="chrome-extension://abc/x.js"),
-            "scheme 'chrome-extension'",
-        ),
+        (change(3, "request", "url", value="ftp://a.example/x.js"), "scheme 'ftp'"),
         (change(3, "request", "url", value="https://[::1/"), "not a URL"),
         (change(3, "request", "url", value='https://a"><script>.example/'), "domain"),
         (change(3, "request", "url", value=f"https://{'a' * 64}.example/"), "domain"),

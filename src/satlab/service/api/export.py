@@ -124,7 +124,8 @@ def csv_lines(context: Context, instance: Instance) -> Iterator[str]:
     """Yield the CSV line by line: a row per record or, without records, a row per job."""
     names = set[str]()
     for record in records(context, instance):
-        names.update(list(statistics(record))[: MAX_COLUMNS - len(names)])
+        further = [name for name in statistics(record) if name not in names]
+        names.update(further[: MAX_COLUMNS - len(names)])
     fields = sorted({*_META, *names} | ({"time"} if names else set()))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fields, restval="", extrasaction="ignore")

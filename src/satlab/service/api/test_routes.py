@@ -434,6 +434,7 @@ def test_t77_statistics_of_hostile_jobs_take_bounded_memory(
     monkeypatch.setattr(export, "MAX_COLUMNS", 200)
     assert len(viewer.get("/statistic/1/").json()["statistics"]) == 200
     assert len(viewer.get("/statistics/satlab/").json()["satlab_ping"]) == 200
+    assert {f"1-{m}" for m in range(100)} <= set(rows(viewer)[0])
     monkeypatch.setattr(export, "MAX_STATISTICS", 1000)
     for path in (
         "statistic/1/",
@@ -443,6 +444,14 @@ def test_t77_statistics_of_hostile_jobs_take_bounded_memory(
     ):
         assert "at most 1000 are read" in refused(viewer.get(f"/{path}"), 413)
     assert viewer.get("/statistics/satlab/").json() == {}
+
+
+def test_t77_known_statistics_take_no_place_of_new_ones(
+    ended: Path, viewer: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(ended, stat(1, a=1, b=2), stat(1, a=1, b=2, c=3, d=4))
+    monkeypatch.setattr(export, "MAX_COLUMNS", 3)
+    assert {"a", "b", "c"} <= set(rows(viewer)[0]) and "d" not in rows(viewer)[0]
 
 
 def test_t78_projects_and_what_is_in_them_are_bounded(
