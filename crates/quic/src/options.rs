@@ -81,7 +81,7 @@ pub struct LegOptions {
     #[schemars(range(min = 1, max = 16_000))]
     pub max_ack_delay_ms: Option<u32>,
     /// Declare a packet lost once a packet sent this many later is acknowledged (1 to 1000); below
-    /// 3, reordering looks like loss (RFC 9002, section 6.1.1); quinn only [default: 3]
+    /// 3, reordering looks like loss (RFC 9002, section 6.1.1); not with quiche [default: 3]
     #[arg(long, value_name = "PACKETS")]
     #[schemars(range(min = 1, max = 1000))]
     pub packet_threshold: Option<u32>,
