@@ -230,11 +230,12 @@ class LinkSet(_Sparse):
     at least one.
 
     `delay_ms` is one way. `duplicate` is the share of packets that come twice, `corrupt` that of
-    UDP datagrams with a flipped bit in the payload and a checksum that fits. `outage`: true until false, or for seconds. `attenuation_db` reduces the
-    Es/N0, in addition to the profile's attenuation. `modcod`: an id of EN 302 307-1 that stays in
-    force, or "acm" for adaptive coding again; forward direction only. `terminal`: the change is for
-    this terminal only (the ST is 1); None: for all terminals of the direction. `gateway` changes
-    both directions. A terrestrial direction has no queue and no fields of a radio link.
+    UDP datagrams with a flipped bit in the payload and a checksum that fits. `outage`: true until
+    false, or for seconds. `attenuation_db` reduces the Es/N0, in addition to the profile's
+    attenuation. `modcod`: an id of EN 302 307-1 that stays in force, or "acm" for adaptive coding
+    again; forward direction only. `terminal`: the change is for this terminal only (the ST is 1);
+    None: for all terminals of the direction. `gateway` changes both directions. A terrestrial
+    direction has no queue and no fields of a radio link.
     """
 
     direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
