@@ -27,6 +27,7 @@ from satlab.link.config import (
     UniformJitter,
     build_config,
 )
+from satlab.link.options import Way, with_drops
 from satlab.link.plan import LinkPlan, plan_link
 
 GEO_HOP_MS = 125
@@ -109,8 +110,8 @@ def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest
 
 
 def _steps(link: CaseLink, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
-    """Return the changes in their order, as steps of a timeline."""
-    steps: list[TimelineStep] = []
+    """Return what begins with the transfer, then the changes in their order, as a timeline."""
+    steps = [TimelineStep(at_s=start_s, set=one) for one in _at_start(case)]
     has_shortened = False
     for change in sorted(case.changes, key=lambda one: one.at_s):
         sets = list(_sets(link, case, change))
@@ -126,6 +127,25 @@ def _steps(link: CaseLink, case: Case, start_s: float) -> tuple[TimelineStep, ..
             has_shortened = is_short
         steps += [TimelineStep(at_s=start_s + change.at_s, set=one) for one in sets]
     return tuple(steps)
+
+
+def _at_start(case: Case) -> Iterator[LinkSet]:
+    """Yield what begins with the first transfer, after the calibration of a lab."""
+    impairments = {
+        "reorder": case.reorder,
+        "duplicate": case.duplicate or None,
+        "corrupt": case.corrupt or None,
+    }
+    if chosen := {name: value for name, value in impairments.items() if value is not None}:
+        yield LinkSet.model_validate({"direction": "both", **chosen})
+    if case.drops is not None:
+        lists: dict[Way, tuple[int, ...]] = {
+            "forward": case.drops.forward,
+            "return": case.drops.return_,
+        }
+        for direction, numbers in lists.items():
+            if numbers:
+                yield with_drops(direction, case.loss or Loss(), numbers)
 
 
 def _sets(link: CaseLink, case: Case, change: Change) -> Iterator[LinkSet]:
