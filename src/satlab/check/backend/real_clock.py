@@ -81,7 +81,10 @@ class RealClock:
             )
         folder = _emptied(raw / f"{case.id}-{seed}")
         request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
-        host, captures = NetnsHost(new_lab_id("check"), self.ends.topology(), request), _Captures()
+        host, captures = (
+            NetnsHost(new_lab_id("check"), self.ends.topology(case), request),
+            _Captures(),
+        )
         session = run_session(
             host,
             lambda up, halt: self._transfer(up, suite, case, seed, folder, halt, captures),
@@ -110,7 +113,7 @@ class RealClock:
             session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None
         )
         trace = trace_reader.read(raw, case, outcome, link.plan) if is_traced else None
-        marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
+        marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.file_sizes)]
         # Only TCP goes through proxies. External programs may always send early data.
         has_proxies = self.ends.protocol == "tcp"
         if not isinstance(self.ends, SatperfPair):
@@ -198,7 +201,10 @@ class RealClock:
         host = up.topology.address_of(Role.SERVER)
         with scratch.folder("check") as private:
             keys = pki.create(
-                private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC)
+                private / "pki",
+                self.ends.certificate_names(case),
+                [ip_address(host)],
+                datetime.now(UTC),
             )
             request = TransferRequest(suite, case, seed, host, keys, private / "endpoints")
             sandboxes = {

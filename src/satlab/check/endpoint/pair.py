@@ -46,7 +46,7 @@ class TransferRequest:
     @property
     def size(self) -> int:
         """Payload in bytes; for a test case, of all its files."""
-        return self.marks[-1] if self.marks else sum(self.case.files_bytes)
+        return self.marks[-1] if self.marks else sum(self.case.file_sizes)
 
     @property
     def marks(self) -> tuple[int, ...]:
@@ -112,15 +112,22 @@ class EndpointPair(Protocol):
     port: int = PORT
     """The port that the server listens on."""
     server_names: tuple[str, ...] = (NAME,)
-    """Names in the server's certificate and in the hosts file."""
+    """Names in the hosts file."""
+
+    needs_server_packets: bool = False
+    """Whether `sample` judges packets at the server's interface, too."""
 
     @property
     def name(self) -> str:
         """The stack's name in tables and check.json."""
 
-    def topology(self) -> Topology:
+    def topology(self, case: Case) -> Topology:
         """Return the lab that the programs run in."""
         return topology.load(paths.LAB_FILE)
+
+    def certificate_names(self, case: Case) -> tuple[str, ...]:
+        """Return the names in the server's certificate."""
+        return self.server_names
 
     def unsupported_reason(self, case: Case) -> str:
         """Return why the pair cannot run a case; empty if it can."""

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rules of the QUIC interop runner's test cases: what the packets must show besides complete
+files (its testcases_quic.py, `check` of each class).
+
+A client's packets are judged at the client's interface, a server's at the server's, so that the
+link between them does not count.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from satlab.check.endpoint.pair import CLIENT, SERVER
+from satlab.check.suite import Case
+from satlab.check.trace import (
+    decrypted_packets,
+    interop_evidence,
+    quic_frames,
+    quic_handshake,
+    quic_headers,
+)
+from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
+from satlab.check.trace.decrypted_packets import DecryptedPacket
+from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind
+from satlab.common import plain_files
+
+ENCRYPTED_EXTENSIONS = 8
+TRANSPORT_PARAMETERS = 0x39
+INITIAL_MAX_STREAMS_BIDI = 0x08
+MIN_LARGE_HANDSHAKE_BYTES = 7500
+"""Of the server's handshake with a large certificate: less was not that certificate."""
+AMPLIFICATION, TOLERATED_AMPLIFICATION = 3, 4
+"""RFC 9000, section 8.1; and the factor up to which the interop runner lets a server pass."""
+CE = 3
+
+
+class NoKeyLogError(Exception):
+    """A rule needs decrypted packets, and no key log fits."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The packets of a test case; `folders` are the programs' folders with their key logs."""
+
+    case: Case
+    wire: CapturedTransfer
+    folders: Sequence[Path]
+    round_trip_s: float = 0.6
+
+    @property
+    def at_server(self) -> CapturedTransfer:
+        return self.wire.at_server or self.wire
+
+    @cached_property
+    def server_packets(self) -> Sequence[DecryptedPacket]:
+        """The decrypted packets at the server's interface. Raises NoKeyLogError."""
+        for folder in self.folders:
+            text = plain_files.start_of(
+                folder, interop_evidence.KEY_LOG, interop_evidence.MAX_KEY_LOG_BYTES
+            )
+            found = None if text is None else decrypted_packets.decrypted(self.at_server, text)
+            if found is not None:
+                return found
+        raise NoKeyLogError
+
+
+def fault(of: Evidence) -> str:
+    """Return the first rule that the packets break; empty if they keep all.
+
+    Raises:
+        NoKeyLogError: a rule needs decrypted packets, and no key log fits.
+    """
+    return next(filter(None, (rule(of) for rule in RULES)), "")
+
+
+def _handshakes(of: Evidence) -> str:
+    """Count as the interop runner does: connection ids of the server's Initial packets."""
+    found, expected = len(of.at_server.server_ids), of.case.handshakes
+    if expected is None or found == expected:
+        return ""
+    return f"{found} handshakes, {expected} expected"
+
+
+def _retry(of: Evidence) -> str:
+    has_retry = bool(of.wire.count("retry", from_server=True))
+    if of.case.retry is None or not (of.case.retry or has_retry):
+        return ""
+    if not of.case.retry:
+        return "a Retry was sent"
+    if not has_retry:
+        return "no Retry was sent"
+    if any(one.was_retried and one.token for one in quic_handshake.handshakes(of.wire.heads)):
+        return ""
+    return "no Initial packet had the token of the Retry"
+
+
+def _version(of: Evidence) -> str:
+    """All is in version 1, unless the case is about version 2."""
+    if of.case.version2:
+        return _version2(of)
+    seen = _versions(of.at_server, "initial", from_server=True)
+    if seen == {VERSION_1}:
+        return ""
+    return f"the server's Initial packets have {_named(seen)}, version 1 alone expected"
+
+
+def _version2(of: Evidence) -> str:
+    first = _versions(of.wire, "initial", from_server=False)
+    if VERSION_1 not in first:
+        return f"the client began with {_named(first)}, version 1 expected"
+    answer = _versions(of.at_server, "initial", from_server=True)
+    if VERSION_2 not in answer:
+        return f"the server's Initial packets have {_named(answer)}, version 2 expected"
+    for side, wire in ((CLIENT, of.wire), (SERVER, of.at_server)):
+        seen = _versions(wire, "handshake", from_server=side == SERVER)
+        if seen != {VERSION_2}:
+            return f"the {side}'s Handshake packets have {_named(seen)}, version 2 alone expected"
+    return ""
+
+
+def _versions(wire: CapturedTransfer, kind: Kind, *, from_server: bool) -> set[int]:
+    """Return the versions of a side's packets of a kind of long header."""
+    return {
+        version
+        for one in wire.datagrams
+        if one.from_server is from_server
+        for found, version in zip(
+            (known for known in one.kinds if known != "1-rtt"), one.versions, strict=False
+        )
+        if found == kind
+    }
+
+
+def _named(versions: set[int]) -> str:
+    return " and ".join(f"version {quic_version(one)}" for one in sorted(versions)) or "no version"
+
+
+def quic_version(version: int) -> str:
+    """Return 1, 2 or the number in hexadecimal."""
+    return {VERSION_1: "1", VERSION_2: "2"}.get(version, f"{version:#x}")
+
+
+def _cipher(of: Evidence) -> str:
+    if of.case.cipher is None:
+        return ""
+    offered = [one.offered_suites for one in quic_handshake.handshakes(of.wire.heads)]
+    if not any(offered):
+        return "no ClientHello was captured"
+    other = {suite for suites in offered for suite in suites} - {quic_handshake.CHACHA20}
+    if other:
+        return f"the client offered {', '.join(f'{one:#06x}' for one in sorted(other))} besides ChaCha20"
+    return ""
+
+
+def _client_hellos(of: Evidence) -> str:
+    """Count the CRYPTO frames that begin a ClientHello. A stack may need two packets for one."""
+    expected = of.case.client_hellos
+    if expected is None:
+        return ""
+    found = quic_handshake.first_crypto_frames(of.wire.heads)
+    if found >= expected:
+        return ""
+    return f"the ClientHello was sent {found} times, at least {expected} expected"
+
+
+def _max_streams(of: Evidence) -> str:
+    most = of.case.max_streams
+    if most is None:
+        return ""
+    granted = _parameter(_handshake_data(of), INITIAL_MAX_STREAMS_BIDI)
+    if granted is None:
+        return "the server's transport parameters have no limit of streams"
+    return f"the server granted {granted} streams at once, at most {most} expected" if granted > most else ""
+
+
+def _handshake_data(of: Evidence) -> bytes:
+    """Return the server's data in Handshake packets up to the first gap."""
+    parts = {
+        frame.offset: frame.data
+        for one in of.server_packets
+        if one.kind == "handshake" and one.datagram.from_server
+        for frame in one.frames
+        if frame.kind == quic_frames.CRYPTO
+    }
+    return quic_handshake.joined(parts)
+
+
+def _parameter(data: bytes, wanted: int) -> int | None:
+    """Return an integer of the transport parameters in EncryptedExtensions (RFC 9001, section 8.2);
+    None without it.
+    """
+    if len(data) < 6 or data[0] != ENCRYPTED_EXTENSIONS:
+        return None
+    body = data[6 : 4 + int.from_bytes(data[1:4])]
+    while len(body) >= 4:
+        kind, size = int.from_bytes(body[:2]), int.from_bytes(body[2:4])
+        if kind == TRANSPORT_PARAMETERS:
+            return _integer(body[4 : 4 + size], wanted)
+        body = body[4 + size :]
+    return None
+
+
+def _integer(parameters: bytes, wanted: int) -> int | None:
+    at = 0
+    try:
+        while at < len(parameters):
+            name, at = quic_headers.varint(parameters, at)
+            size, at = quic_headers.varint(parameters, at)
+            if name == wanted:
+                return quic_headers.varint(parameters, at)[0]
+            at += size
+    except IndexError:
+        pass
+    return None
+
+
+def _ecn(of: Evidence) -> str:
+    if not of.case.ecn:
+        return ""
+    sides = {CLIENT: of.wire, SERVER: of.at_server}
+    for side, wire in sides.items():
+        seen = interop_evidence.ecn_seen(wire, of.folders)
+        if seen is None:
+            raise NoKeyLogError
+        marks = seen[side].marks
+        if not marks.get(1, 0) + marks.get(2, 0):
+            return f"the {side} marked no packet ECT(0) or ECT(1)"
+        if marks.get(CE, 0):
+            return f"the {side} sent packets that were marked CE"
+        if seen[side].acknowledged is None:
+            return f"the marks of the {side} were not reported: no ACK frame had ECN counts"
+    return ""
+
+
+def _ipv6(of: Evidence) -> str:
+    if of.case.host != "server6":
+        return ""
+    count = sum(isinstance(one.client and one.client.ip, IPv4Address) for one in of.at_server.datagrams)
+    return f"{count} packets were of IPv4" if count else ""
+
+
+def _paths(of: Evidence) -> str:
+    """Judge the new paths of a client behind a NAT, or of one that migrates."""
+    if of.case.rebinding is None:
+        return ""
+    found = interop_evidence.paths_seen(of.at_server, of.folders)
+    if found is None:
+        raise NoKeyLogError
+    addresses = of.at_server.client_addresses
+    if len(addresses) < 2:
+        return "the server saw one address and port of the client alone"
+    if of.case.rebinding.address and len({one.ip for one in addresses}) < 2:
+        return "the server saw one address of the client alone"
+    last_s = max(one.t_s for one in of.at_server.datagrams if not one.from_server)
+    for path in found:
+        where = f"{path.client.ip} port {path.client.port}"
+        if not path.challenged:
+            return f"the server did not validate the client's new path: no PATH_CHALLENGE to {where}"
+        # The end of the transfer may overtake an answer.
+        if not path.answered and path.first_s < last_s - of.round_trip_s:
+            return f"the client did not answer the PATH_CHALLENGE to {where}"
+    return ""
+
+
+def _amplification(of: Evidence) -> str:
+    """Judge what the server sends until the client's first Handshake packet arrives."""
+    if not of.case.large_certificate:
+        return ""
+    size = len(_handshake_data(of))
+    if size < MIN_LARGE_HANDSHAKE_BYTES:
+        return f"the server did not use the large certificate: its handshake has {size} bytes"
+    received = sent = 0
+    for one in of.at_server.datagrams:
+        if one.from_server:
+            sent += one.size
+            if sent > TOLERATED_AMPLIFICATION * received:
+                return (
+                    f"the server sent {sent} bytes when it had received {received}, at most"
+                    f" {AMPLIFICATION} times as much is allowed"
+                )
+        elif "handshake" in one.kinds:
+            return ""
+        elif "initial" in one.kinds:
+            received += one.size
+    return "the client sent no Handshake packet"
+
+
+RULES: Sequence[Callable[[Evidence], str]] = (
+    _handshakes,
+    _version,
+    _retry,
+    _cipher,
+    _client_hellos,
+    _max_streams,
+    _ecn,
+    _ipv6,
+    _paths,
+    _amplification,
+)
