@@ -5,13 +5,13 @@ import math
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from itertools import accumulate
 from typing import NamedTuple
 
 from satlab.check.trace.pcap import TCP, UDP, Packet
-from satlab.check.trace.quic_headers import Kind, quic_packets
+from satlab.check.trace.quic_headers import LONG_KINDS, Kind, QuicPacket, quic_packets
 
 NS = 1e-9
 FULL_DATAGRAM_BYTES = 1200
@@ -24,14 +24,27 @@ SMALL_DATAGRAM_BYTES = 100
 """A datagram smaller than this at the end may carry no payload but acknowledgements, tickets or
 CONNECTION_CLOSE.
 """
+ANSWER_SHARE = 0.9
+"""Share of the measured round trip before which no answer to a request counts: a server's own time
+for its first answer is part of the measured one.
+"""
+
+
+class Address(NamedTuple):
+    """An address and a port of UDP or TCP."""
+
+    ip: IPv4Address
+    port: int
 
 
 @dataclass(frozen=True)
 class Datagram:
     """A packet of the connection: time in s since the first one, and its payload above UDP or TCP
-    in bytes (`size`).
+    in bytes (`size`), of which `payload` was captured.
 
-    `kinds` and `ids` are the types and source connection ids of its QUIC packets.
+    `kinds` and `ids` are the types and source connection ids of its QUIC packets, `versions` those
+    of its long headers. `client` is the client's address, `ecn` the ECN field of the IP header (RFC
+    3168: 2 is ECT(0), 1 ECT(1), 3 CE).
     """
 
     t_s: float
@@ -39,6 +52,15 @@ class Datagram:
     size: int
     kinds: tuple[Kind, ...]
     ids: tuple[bytes, ...] = ()
+    versions: tuple[int, ...] = ()
+    client: Address | None = None
+    ecn: int = 0
+    payload: bytes = field(default=b"", repr=False)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is of another connection."""
+        return self.kinds == ("foreign",)
 
     @property
     def is_data(self) -> bool:
@@ -75,13 +97,15 @@ class CapturedTransfer:
         """Return the arrivals up to the last one that must have carried payload, if `size` bytes
         arrived in all.
 
-        Small packets at the end are left out if the packets before them are enough for all bytes: a
-        server may send small packets after the payload. If the payload itself ends in a small
-        packet, the result ends one packet early.
+        What arrived before an answer could is no payload. Small packets at the end are left out if
+        the packets before them are enough for all bytes: a server may send small packets after the
+        payload. If the payload itself ends in a small packet, the result ends one packet early.
         """
         arrivals = self.arrivals
         if self.protocol == TCP:
             return arrivals
+        answers_s = self.answers_s
+        arrivals = [one for one in arrivals if one.t_s > answers_s]
         room = sum(one.size - MIN_OVERHEAD_BYTES for one in arrivals)
         while arrivals and arrivals[-1].size < SMALL_DATAGRAM_BYTES:
             room -= arrivals[-1].size - MIN_OVERHEAD_BYTES
@@ -96,12 +120,16 @@ class CapturedTransfer:
 
     @property
     def handshake_s(self) -> float | None:
-        """The client's first 1-RTT packet after the server's first packet; with TCP the SYN-ACK."""
+        """The client's first 1-RTT packet after the server's first packet; with TCP the SYN-ACK.
+
+        Of several connections, that of the client's first address.
+        """
         answer = self.first_answer_s
         if self.protocol == TCP or answer is None:
             return answer
-        sent = (one for one in self.datagrams if not one.from_server and one.t_s >= answer)
-        return next((one.t_s for one in sent if "1-rtt" in one.kinds), None)
+        client = self.datagrams[0].client
+        sent = (one for one in self.datagrams if not one.from_server and one.client == client)
+        return next((one.t_s for one in sent if one.t_s >= answer and "1-rtt" in one.kinds), None)
 
     @property
     def handshake_ms(self) -> float | None:
@@ -110,35 +138,95 @@ class CapturedTransfer:
     @property
     def first_answer_s(self) -> float | None:
         """Time of the server's first packet."""
-        return next((one.t_s for one in self.datagrams if one.from_server), None)
+        found = (one.t_s for one in self.datagrams if one.from_server and not one.is_foreign)
+        return next(found, None)
+
+    @property
+    def first_request_s(self) -> float:
+        """Time of the client's first packet that may carry a request: 0-RTT, or 1-RTT after the
+        server's first packet; infinite if there is none.
+        """
+        answer = math.inf if self.first_answer_s is None else self.first_answer_s
+        return next(
+            (
+                one.t_s
+                for one in self.datagrams
+                if not one.from_server
+                and ("0-rtt" in one.kinds or ("1-rtt" in one.kinds and one.t_s >= answer))
+            ),
+            math.inf,
+        )
+
+    @property
+    def answers_s(self) -> float:
+        """Time after which an answer to the first request can arrive: a round trip later.
+
+        Before that a server sends other 1-RTT packets: connection ids, tickets, full packets that
+        probe the path's MTU. The round trip is measured from the client's last Initial packet
+        before the server's first packet; if the client repeats it early, it counts too short, never
+        too long. 0 if the client sent no request.
+        """
+        request, answer = self.first_request_s, self.first_answer_s
+        if math.isinf(request) or answer is None:
+            return 0.0
+        asked_s = max(
+            (
+                one.t_s
+                for one in self.datagrams
+                if not one.from_server and "initial" in one.kinds and one.t_s < answer
+            ),
+            default=answer,
+        )
+        return request + ANSWER_SHARE * (answer - asked_s)
 
     @property
     def first_byte_s(self) -> float | None:
-        """Time of the first full 1-RTT packet from the server after the client could request; None
-        if there is none.
+        """Time of the first full 1-RTT packet from the server after an answer could arrive; None if
+        there is none.
 
-        A full packet has FULL_DATAGRAM_BYTES or more. Packets before the payload (settings,
-        tickets) are smaller, but a probe of the path's MTU is full. So this time may be earlier
-        than the first byte, never later.
+        A full packet has FULL_DATAGRAM_BYTES or more: packets before the payload (settings,
+        tickets) are smaller. So this time may be earlier than the first byte, never later.
         """
         if self.protocol == TCP:
             return next((one.t_s for one in self.arrivals), None)
-        sent = (one for one in self.datagrams if not one.from_server)
-        requested_s = next(
-            (one.t_s for one in sent if {"0-rtt", "1-rtt"} & set(one.kinds)), math.inf
-        )
+        if math.isinf(self.first_request_s):
+            return None
+        answers_s = self.answers_s
         full = (
             one.t_s
             for one in self.arrivals
             if one.kinds == ("1-rtt",) and one.size >= FULL_DATAGRAM_BYTES
         )
-        return next((t_s for t_s in full if t_s > requested_s), None)
+        return next((t_s for t_s in full if t_s > answers_s), None)
 
     @property
     def server_ids(self) -> set[bytes]:
         """Source connection ids of the server's Initial packets: one per handshake."""
-        initials = (one for one in self.datagrams if one.from_server and "initial" in one.kinds)
-        return {name for one in initials for name in one.ids}
+        return {name for one in self._server_initials for name in one.ids}
+
+    @property
+    def handshakes(self) -> int:
+        """Number of handshakes: of the server's connection ids or, if it has none, of the client's
+        addresses.
+        """
+        without = {one.client for one in self._server_initials if not one.ids}
+        return len(self.server_ids) + len(without)
+
+    @property
+    def _server_initials(self) -> list[Datagram]:
+        return [one for one in self.datagrams if one.from_server and "initial" in one.kinds]
+
+    @property
+    def unknown_versions(self) -> set[int]:
+        """Versions of QUIC that satlab cannot read."""
+        known = {0, *LONG_KINDS}
+        return {version for one in self.datagrams for version in one.versions} - known
+
+    @property
+    def client_addresses(self) -> list[Address]:
+        """Addresses that the client sent from, in the order of their first packet."""
+        sent = (one.client for one in self.datagrams if not one.from_server)
+        return list(dict.fromkeys(address for address in sent if address is not None))
 
     @property
     def last_start_s(self) -> float:
@@ -204,7 +292,7 @@ def transfer_of(
     another connection.
     """
     datagrams: list[Datagram] = []
-    heads: list[tuple[bool, bytes]] = []
+    connections = _Connections()
     protocol = start_ns = 0
     for packet in packets:
         segment = _parse(packet, server.packed, port)
@@ -212,19 +300,24 @@ def transfer_of(
             continue
         if segment.from_server and not datagrams:
             continue
-        protocol, from_server, payload, size = segment
+        protocol = segment.protocol
         start_ns = start_ns or packet.t_ns
-        parts = list(quic_packets(payload)) if protocol == UDP else []
-        kinds = tuple(part.kind for part in parts)
-        ids = tuple(part.source for part in parts if part.source)
-        datagrams.append(Datagram((packet.t_ns - start_ns) * NS, from_server, size, kinds, ids))
-        if protocol == UDP and payload:
-            heads.append((from_server, payload))
-    return (
-        CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, tuple(heads))
-        if datagrams
-        else None
-    )
+        parts = connections.packets(segment) if protocol == UDP else []
+        datagrams.append(
+            Datagram(
+                (packet.t_ns - start_ns) * NS,
+                segment.from_server,
+                segment.size,
+                tuple(part.kind for part in parts),
+                tuple(part.source for part in parts if part.source),
+                tuple(part.version for part in parts if part.version is not None),
+                segment.client,
+                segment.ecn,
+                segment.payload if protocol == UDP else b"",
+            )
+        )
+    heads = tuple((one.from_server, one.payload) for one in datagrams if one.payload)
+    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, heads) if datagrams else None
 
 
 class _Segment(NamedTuple):
@@ -236,6 +329,49 @@ class _Segment(NamedTuple):
     from_server: bool
     payload: bytes
     size: int
+    client: Address
+    ecn: int
+
+
+@dataclass
+class _Connections:
+    """What the packets so far say of connection ids: those of each address of the client, by
+    receiver (True: the server), and the sides that sent 0-RTT or 1-RTT packets.
+    """
+
+    ids: dict[Address, dict[bool, set[bytes]]] = field(default_factory=dict)
+    senders: dict[Address, set[bool]] = field(default_factory=dict)
+
+    def packets(self, segment: _Segment) -> list[QuicPacket]:
+        """Return the packets of a datagram; short headers of other connections are "foreign"."""
+        parts = list(quic_packets(segment.payload, segment.size))
+        if parts and parts[0].kind == "1-rtt" and not self._is_known(segment):
+            return [QuicPacket("foreign", data=parts[0].data)]
+        for part in parts:
+            if part.version is not None:
+                known = self.ids.setdefault(segment.client, {False: set(), True: set()})
+                known[segment.from_server is False].add(part.destination)
+                known[segment.from_server].add(part.source)
+            if part.kind in ("0-rtt", "1-rtt"):
+                self.senders.setdefault(segment.client, set()).add(segment.from_server)
+        return parts
+
+    def _is_known(self, segment: _Segment) -> bool:
+        """Return whether a short header belongs to a connection of this capture.
+
+        Its connection id is one of long headers, or the receiver gave it to the sender in a frame
+        (NEW_CONNECTION_ID), for which it must have sent a 0-RTT or 1-RTT packet. A client may go on
+        from another address. Without long headers nothing is known.
+        """
+        to_server = not segment.from_server
+        own = self.ids.get(segment.client)
+        if own is not None:
+            names = own[to_server]
+            has_sent = to_server in self.senders.get(segment.client, ())
+        else:
+            names = {name for one in self.ids.values() for name in one[to_server] if name}
+            has_sent = any(to_server in sides for sides in self.senders.values())
+        return not self.ids or has_sent or segment.payload[1:].startswith(tuple(names))
 
 
 def _parse(packet: Packet, server: bytes, port: int) -> _Segment | None:
@@ -253,7 +389,13 @@ def _parse(packet: Packet, server: bytes, port: int) -> _Segment | None:
     if not from_server and not (head[16:20] == server and destination == port):
         return None
     start = ip_bytes + (8 if head[9] == UDP else 4 * (head[ip_bytes + 12] >> 4))
-    return _Segment(head[9], from_server, head[start:], packet.length - start)
+    client = (
+        Address(IPv4Address(head[16:20]), destination)
+        if from_server
+        else Address(IPv4Address(head[12:16]), source)
+    )
+    size = packet.length - start
+    return _Segment(head[9], from_server, head[start:], size, client, head[1] & 3)
 
 
 def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Facts from captured QUIC packets: sessions that were resumed and, with a key log, key phases.
+"""Connections as their Initial packets show them, and with a key log their key phases.
 
-Initial packets are protected with keys that anybody can derive (RFC 9001, section 5.2): ClientHello
-and ServerHello are readable without secrets. The key phase is a protected bit of short headers
-(section 5.4.1); its keys do not change with a key update (section 6), so the key log's first
-secrets are enough.
+The key phase is a protected bit of short headers (RFC 9001, section 5.4.1); the keys of header
+protection do not change with a key update (section 6), so the key log's first secrets are enough.
 """
 
 import struct
@@ -12,32 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
+from satlab.check.trace import quic_frames
+from satlab.check.trace.quic_headers import VERSION_1, QuicPacket, quic_packets
+from satlab.check.trace.quic_protection import (
+    SUITES,
+    VERSIONS,
+    OpenedPacket,
+    initial_keys,
+    is_valid_retry,
+    opened,
+    packet_keys,
+    unprotected,
+)
 
-from satlab.check.trace.quic_headers import QuicPacket, quic_packets, varint
-
-VERSION_1 = b"\0\0\0\x01"
-INITIAL_SALT = bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a")
-"""RFC 9001, section 5.2."""
 HELLO_RETRY_REQUEST = bytes.fromhex(
     "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
 )
 """The random of a HelloRetryRequest (RFC 8446, section 4.1.3)."""
 PRE_SHARED_KEY = 41
 CLIENT_HELLO, SERVER_HELLO = 1, 2
-SUITES: Mapping[int, tuple[type[hashes.SHA256] | type[hashes.SHA384], int]] = {
-    0x1301: (hashes.SHA256, 16),
-    0x1302: (hashes.SHA384, 32),
-    0x1303: (hashes.SHA256, 32),
-}
-"""Hash and bytes of the key of header protection; 0x1303 is ChaCha20-Poly1305, the others are
-AES-GCM.
-"""
-CHACHA20 = 0x1303
 MAX_HANDSHAKES = 64
 MAX_CRYPTO_BYTES = 1 << 16
 MIN_VALID_SHARE = 0.95
@@ -50,29 +41,50 @@ may have another connection id.
 class Handshake:
     """A connection as its Initial packets show it.
 
-    `original` is the connection id that the client began with.
+    `original` is the connection id that the client began with, after a Retry the Retry's.
+    `version_at_start` is that of the client's first Initial packet, `version_at_end` that of the
+    server's last one (None: none was captured). `token` is that of the client's last Initial packet.
     """
 
     original: bytes
+    version_at_start: int = VERSION_1
     crypto: dict[bool, dict[int, bytes]] = field(default_factory=lambda: {False: {}, True: {}})
     """Data of CRYPTO frames by offset, for server and client."""
     client_id: bytes = b""
     server_id: bytes = b""
+    version_at_end: int | None = None
+    token: bytes = b""
+    was_retried: bool = False
+    largest: dict[bool, int] = field(default_factory=lambda: {False: -1, True: -1})
+    """Largest packet number of Initial packets, for server and client."""
+
+    @property
+    def version(self) -> int:
+        """Version of the packets after the Initial ones (RFC 9369, section 4.1)."""
+        return self.version_at_start if self.version_at_end is None else self.version_at_end
 
     @property
     def client_random(self) -> bytes:
         """Return the random of the ClientHello; empty if it was not captured."""
-        return next(
-            (
-                body[2:34]
-                for kind, body in self._messages(from_server=False)
-                if kind == CLIENT_HELLO
-            ),
-            b"",
-        )
+        hello = self._client_hello()
+        return b"" if hello is None else hello[2:34]
+
+    @property
+    def offered_suites(self) -> tuple[int, ...]:
+        """Return the cipher suites of the ClientHello; empty if it was not captured."""
+        hello = self._client_hello()
+        try:
+            if hello is None:
+                return ()
+            at = 35 + hello[34]
+            (size,) = struct.unpack_from("!H", hello, at)
+            return struct.unpack_from(f"!{size // 2}H", hello, at + 2)
+        except (IndexError, struct.error):
+            return ()
 
     @property
     def suite(self) -> int | None:
+        """Return the cipher suite of the ServerHello; None if it was not captured."""
         hello = self._server_hello()
         return hello[0] if hello else None
 
@@ -83,6 +95,10 @@ class Handshake:
         """
         hello = self._server_hello()
         return hello is not None and PRE_SHARED_KEY in hello[1]
+
+    def _client_hello(self) -> bytes | None:
+        messages = self._messages(from_server=False)
+        return next((body for kind, body in messages if kind == CLIENT_HELLO), None)
 
     def _server_hello(self) -> tuple[int, set[int]] | None:
         """Return suite and extensions; None if it was not captured."""
@@ -132,132 +148,61 @@ def handshakes(datagrams: Sequence[tuple[bool, bytes]]) -> list[Handshake]:
     found: list[Handshake] = []
     for from_server, payload in datagrams:
         for packet in quic_packets(payload):
-            if packet.kind != "initial" or packet.data[1:5] != VERSION_1:
-                break  # Initial packets come before all others
-            _take(found, packet, from_server=from_server)
+            take(found, packet, from_server=from_server)
     return found
 
 
-def _take(found: list[Handshake], packet: QuicPacket, *, from_server: bool) -> None:
-    """Decrypt a packet with the keys of a known connection. A client's packet may begin a
-    connection, or change its keys after a Retry.
+def take(
+    found: list[Handshake], packet: QuicPacket, *, from_server: bool
+) -> tuple[Handshake, OpenedPacket] | None:
+    """Add what an Initial or Retry packet says; return the connection and the content of an Initial
+    packet that could be decrypted.
     """
-    known = list(reversed(found))
+    if packet.kind == "retry" and from_server:
+        _retry(found, packet)
+    if packet.kind != "initial" or packet.number_at is None or packet.version is None:
+        return None
+    known = sorted(found[::-1], key=lambda one: not _has_ids(one, packet, from_server))
     if (
         not from_server
         and not any(one.original == packet.destination for one in found)
         and len(found) < MAX_HANDSHAKES
     ):
-        known.append(Handshake(packet.destination))
+        known.append(Handshake(packet.destination, packet.version))
     for one in known:
-        plain = _decrypted(packet, one.original, from_server=from_server)
-        if plain is None:
+        keys = initial_keys(one.original, packet.version, from_server=from_server)
+        read = opened(packet.data, packet.number_at, keys, one.largest[from_server])
+        if read is None:
             continue
         if one not in found:
             found.append(one)
+        one.largest[from_server] = max(one.largest[from_server], read.number)
         if from_server:
-            one.server_id = packet.source
+            one.server_id, one.version_at_end = packet.source, packet.version
         else:
-            one.client_id = packet.source
-        for offset, data in _crypto_frames(plain):
-            if offset + len(data) <= MAX_CRYPTO_BYTES:
-                one.crypto[from_server][offset] = data
-        return
+            one.client_id, one.token = packet.source, packet.token
+        for frame in quic_frames.frames(read.plain):
+            is_crypto = frame.kind == quic_frames.CRYPTO
+            if is_crypto and frame.offset + len(frame.data) <= MAX_CRYPTO_BYTES:
+                one.crypto[from_server][frame.offset] = frame.data
+        return one, read
+    return None
 
 
-def _decrypted(packet: QuicPacket, original: bytes, *, from_server: bool) -> bytes | None:
-    """Return the payload of an Initial packet; None if other keys protect the packet, or it is cut
-    off.
-    """
-    if packet.number_at is None:
-        return None
-    secret = initial_secret(original, from_server=from_server)
-    key, iv = (
-        expand_label(secret, hashes.SHA256, f"quic {name}", size)
-        for name, size in (("key", 16), ("iv", 12))
-    )
-    protection = expand_label(secret, hashes.SHA256, "quic hp", 16)
-    header = unprotected(packet.data, packet.number_at, protection, 0x1301)
-    if header is None:
-        return None
-    start, number = packet.number_at + header.size, header.number.to_bytes(header.size)
-    head = bytes([header.first]) + packet.data[1 : packet.number_at] + number
-    nonce = bytes(a ^ b for a, b in zip(iv, header.number.to_bytes(12), strict=True))
-    try:
-        return AESGCM(key).decrypt(nonce, packet.data[start:], head)
-    except (InvalidTag, ValueError):
-        return None
+def _has_ids(one: Handshake, packet: QuicPacket, from_server: bool) -> bool:
+    """Whether a packet has the connection ids of a connection."""
+    if from_server:
+        return packet.destination == one.client_id
+    return packet.destination in (one.original, one.server_id)
 
 
-def initial_secret(original: bytes, *, from_server: bool) -> bytes:
-    """Return a side's secret of Initial packets (RFC 9001, section 5.2)."""
-    secret = HKDF.extract(hashes.SHA256(), INITIAL_SALT, original)
-    return expand_label(secret, hashes.SHA256, "server in" if from_server else "client in", 32)
-
-
-def expand_label(
-    secret: bytes, algorithm: type[hashes.HashAlgorithm], label: str, size: int
-) -> bytes:
-    """Return HKDF-Expand-Label with an empty context (RFC 8446, section 7.1)."""
-    name = f"tls13 {label}".encode()
-    info = size.to_bytes(2) + bytes([len(name)]) + name + b"\0"
-    return HKDFExpand(algorithm(), size, info).derive(secret)
-
-
-class Header(NamedTuple):
-    """A header without its protection; `size` of the packet number, bytes."""
-
-    first: int
-    number: int
-    size: int
-
-
-def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> Header | None:
-    """Remove header protection (RFC 9001, section 5.4).
-
-    None if the packet was cut off before the end of its sample.
-    """
-    sample = data[number_at + 4 : number_at + 20]
-    if len(sample) < 16:
-        return None
-    if suite == CHACHA20:
-        mask = Cipher(algorithms.ChaCha20(key, sample), None).encryptor().update(bytes(5))
-    else:
-        mask = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(sample)  # noqa: S305 - as the RFC has it
-    first = data[0] ^ (mask[0] & (0x0F if data[0] & 0x80 else 0x1F))
-    size = (first & 3) + 1
-    number = bytes(
-        a ^ b for a, b in zip(data[number_at : number_at + size], mask[1:], strict=False)
-    )
-    return Header(first, int.from_bytes(number), size)
-
-
-def _crypto_frames(plain: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and data of the CRYPTO frames of an Initial packet (RFC 9000, section 19)."""
-    at = 0
-    try:
-        while at < len(plain):
-            kind, at = varint(plain, at)
-            if kind in (2, 3):
-                at = _after_ack(plain, at, has_ecn=kind == 3)
-            elif kind == 6:
-                offset, at = varint(plain, at)
-                length, at = varint(plain, at)
-                yield offset, plain[at : at + length]
-                at += length
-            elif kind > 1:  # other than PADDING and PING: CONNECTION_CLOSE
-                return
-    except IndexError:
-        return
-
-
-def _after_ack(plain: bytes, at: int, *, has_ecn: bool) -> int:
-    _, at = varint(plain, at)
-    _, at = varint(plain, at)
-    ranges, at = varint(plain, at)
-    for _ in range(1 + 2 * ranges + 3 * has_ecn):
-        _, at = varint(plain, at)
-    return at
+def _retry(found: list[Handshake], packet: QuicPacket) -> None:
+    """Go on with the connection id of a Retry: it replaces the one that keys derive from."""
+    for one in reversed(found):
+        if one.version_at_end is None and is_valid_retry(packet, one.original):
+            one.original, one.was_retried = packet.source, True
+            one.crypto[False].clear()
+            return
 
 
 # --- key phases -----------------------------------------------------------------------------------
@@ -316,11 +261,10 @@ def _key_of(
 ) -> HeaderKey | None:
     """Return the key of the packets that a side sends."""
     secret, suite = secrets.get((one.client_random, from_server)), one.suite
-    if secret is None or suite is None or suite not in SUITES:
+    if secret is None or suite is None or suite not in SUITES or one.version not in VERSIONS:
         return None
-    algorithm, size = SUITES[suite]
     receiver_id = one.client_id if from_server else one.server_id
-    return HeaderKey(receiver_id, expand_label(secret, algorithm, "quic hp", size), suite)
+    return HeaderKey(receiver_id, packet_keys(secret, suite, one.version).header_key, suite)
 
 
 def _phase(data: bytes, keys: Sequence[HeaderKey]) -> int | None:
