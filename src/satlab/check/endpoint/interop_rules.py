@@ -6,7 +6,7 @@ A client's packets are judged at the client's interface, a server's at the serve
 link between them does not count.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address
@@ -23,7 +23,9 @@ from satlab.check.trace import (
 )
 from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
 from satlab.check.trace.decrypted_packets import DecryptedPacket
+from satlab.check.trace.quic_handshake import Handshake
 from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind
+from satlab.check.trace.quic_protection import CHACHA20
 from satlab.common import plain_files
 
 ENCRYPTED_EXTENSIONS = 8
@@ -38,6 +40,9 @@ CE = 3
 
 class NoKeyLogError(Exception):
     """A rule needs decrypted packets, and no key log fits."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} cannot be read: no key log that fits the packets")
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Evidence:
             found = None if text is None else decrypted_packets.decrypted(self.at_server, text)
             if found is not None:
                 return found
-        raise NoKeyLogError
+        raise NoKeyLogError("packets of the server")
 
 
 def fault(of: Evidence) -> str:
@@ -142,13 +147,27 @@ def quic_version(version: int) -> str:
     return {VERSION_1: "1", VERSION_2: "2"}.get(version, f"{version:#x}")
 
 
+def _early_data(of: Evidence) -> str:
+    return interop_evidence.fault(of.case, of.wire)
+
+
+def _key_update(of: Evidence) -> str:
+    if not of.case.key_update:
+        return ""
+    phases = interop_evidence.key_phases(of.wire, of.folders)
+    if phases is None:
+        raise NoKeyLogError("key phases")
+    idle = [side for side, seen in phases.items() if 1 not in seen]
+    return f"no key update: the {idle[0]} sent no packet of key phase 1" if idle else ""
+
+
 def _cipher(of: Evidence) -> str:
     if of.case.cipher is None:
         return ""
     offered = [one.offered_suites for one in quic_handshake.handshakes(of.wire.heads)]
     if not any(offered):
         return "no ClientHello was captured"
-    other = {suite for suites in offered for suite in suites} - {quic_handshake.CHACHA20}
+    other = {suite for suites in offered for suite in suites} - {CHACHA20}
     if other:
         return f"the client offered {', '.join(f'{one:#06x}' for one in sorted(other))} besides ChaCha20"
     return ""
@@ -159,7 +178,16 @@ def _client_hellos(of: Evidence) -> str:
     expected = of.case.client_hellos
     if expected is None:
         return ""
-    found = quic_handshake.first_crypto_frames(of.wire.heads)
+    known: list[Handshake] = []
+    found = 0
+    for one in of.wire.datagrams:
+        for packet in quic_headers.quic_packets(one.payload, one.size):
+            read = quic_handshake.take(known, packet, from_server=one.from_server)
+            if read is not None and not one.from_server:
+                found += any(
+                    frame.kind == quic_frames.CRYPTO and not frame.offset
+                    for frame in quic_frames.frames(read[1])
+                )
     if found >= expected:
         return ""
     return f"the ClientHello was sent {found} times, at least {expected} expected"
@@ -223,7 +251,7 @@ def _ecn(of: Evidence) -> str:
     for side, wire in sides.items():
         seen = interop_evidence.ecn_seen(wire, of.folders)
         if seen is None:
-            raise NoKeyLogError
+            raise NoKeyLogError("reports of ECN marks")
         marks = seen[side].marks
         if not marks.get(1, 0) + marks.get(2, 0):
             return f"the {side} marked no packet ECT(0) or ECT(1)"
@@ -247,7 +275,7 @@ def _paths(of: Evidence) -> str:
         return ""
     found = interop_evidence.paths_seen(of.at_server, of.folders)
     if found is None:
-        raise NoKeyLogError
+        raise NoKeyLogError("path validation")
     addresses = of.at_server.client_addresses
     if len(addresses) < 2:
         return "the server saw one address and port of the client alone"
@@ -262,6 +290,38 @@ def _paths(of: Evidence) -> str:
         if not path.answered and path.first_s < last_s - of.round_trip_s:
             return f"the client did not answer the PATH_CHALLENGE to {where}"
     return ""
+
+
+def _migration(of: Evidence) -> str:
+    """Judge a change to the server's preferred address (RFC 9000, section 9.6)."""
+    if not of.case.migrated:
+        return ""
+    sent = [one for one in of.wire.datagrams if not one.from_server]
+    servers = list(dict.fromkeys(one.server for one in sent))
+    if len(servers) < 2:
+        return "the client did not change to another address of the server"
+    first = next(number for number, one in enumerate(sent) if one.server == servers[1])
+    found = quic_handshake.handshakes(of.wire.heads)
+    size = 1 + (len(found[-1].server_id) if found else 0)
+    before, after = (sent[number].payload[1:size] for number in (first - 1, first))
+    if before == after:
+        return "the client kept the connection id at the server's other address"
+    challenges, answers = (
+        {
+            frame.data
+            for one in of.server_packets
+            if one.datagram.server == servers[1] and one.datagram.from_server is from_server
+            for frame in one.frames
+            if frame.kind == kind
+        }
+        for kind, from_server in (
+            (quic_frames.PATH_CHALLENGE, True),
+            (quic_frames.PATH_RESPONSE, False),
+        )
+    )
+    if not challenges:
+        return "the server did not validate the path from its other address: no PATH_CHALLENGE"
+    return "" if challenges & answers else "the client did not answer the PATH_CHALLENGE"
 
 
 def _amplification(of: Evidence) -> str:
@@ -291,11 +351,14 @@ RULES: Sequence[Callable[[Evidence], str]] = (
     _handshakes,
     _version,
     _retry,
+    _early_data,
+    _key_update,
     _cipher,
     _client_hellos,
     _max_streams,
     _ecn,
     _ipv6,
     _paths,
+    _migration,
     _amplification,
 )

@@ -4,16 +4,19 @@ results.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from satlab.check.samples import Sample, Status
 from satlab.check.sandboxed_program import ExitReport
 from satlab.check.suite import MB, Case, Suite
+from satlab.check.trace import captured_transfer
 from satlab.check.trace.captured_transfer import CapturedTransfer
+from satlab.check.trace.pcap import Packet
 from satlab.common import paths, topology
 from satlab.common.topology import Topology
 from satlab.lab import sandbox
@@ -114,9 +117,6 @@ class EndpointPair(Protocol):
     server_names: tuple[str, ...] = (NAME,)
     """Names in the hosts file."""
 
-    needs_server_packets: bool = False
-    """Whether `sample` judges packets at the server's interface, too."""
-
     @property
     def name(self) -> str:
         """The stack's name in tables and check.json."""
@@ -137,6 +137,12 @@ class EndpointPair(Protocol):
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         """Return the client for connection `number`, from 0."""
+
+    def transfer_of(
+        self, request: TransferRequest, packets: Sequence[Packet]
+    ) -> CapturedTransfer | None:
+        """Return the transfer between both programs in captured packets; None without any."""
+        return captured_transfer.transfer_of(packets, IPv4Address(request.host), self.port)
 
     def sample(
         self,
