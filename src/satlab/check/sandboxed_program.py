@@ -34,6 +34,8 @@ NOT_SUPPORTED = 127
 """Exit status of a program that does not support the request, as the QUIC interop runner's
 endpoints have it.
 """
+_TIME_LIMIT = "it did not end within"
+"""The start of satbox's reason (crates/confine), also for a program that ignores SIGTERM."""
 _MISSING = re.compile(r"[^|]*(?:: command not found|: not found|: No such file or directory)$")
 """The shell's last output when it did not find a program; it exits with the same status."""
 
@@ -65,6 +67,11 @@ class ExitReport:
         does not count.
         """
         return self.status == NOT_SUPPORTED and not self.stop_reason and not self._missing
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the sandbox ended the program at its time limit."""
+        return self.stop_reason.startswith(_TIME_LIMIT) and not self.stop_reason.endswith("SIGTERM")
 
     @property
     def _missing(self) -> str:

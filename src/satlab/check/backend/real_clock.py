@@ -215,7 +215,7 @@ class RealClock:
             try:
                 # Packets of the calibration arrive meanwhile.
                 halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
-                with captures.running(up):
+                with captures.running(up, whole=case.test is not None):
                     found = _Connections(
                         self.ends, self.stop, halt, up, request, sandboxes, folder
                     ).sample()
@@ -237,8 +237,11 @@ class _Captures:
         self.is_complete = False
 
     @contextlib.contextmanager
-    def running(self, up: Lab) -> Iterator[None]:
-        captures = {side: Capture(up, *_interface(up, Role(side))) for side in (SERVER, CLIENT)}
+    def running(self, up: Lab, *, whole: bool) -> Iterator[None]:
+        """Capture during the block. `whole` packets can be decrypted."""
+        captures = {
+            side: Capture(up, *_interface(up, Role(side)), whole=whole) for side in (SERVER, CLIENT)
+        }
         self.began_unix_s = time.time()
         with contextlib.ExitStack() as running:
             for tap in captures.values():
@@ -412,11 +415,10 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
     folder = request.folder / side
     folder.mkdir(parents=True)
     known = "".join(f"{request.host} {name}\n" for name in names)
-    seconds = (
-        request.connections * (request.case.timeout_s + GRACE_S)
-        + (request.case.second_after_s or 0)
-        + START_S
-    )
+    seconds = request.case.timeout_s + GRACE_S
+    if side == SERVER:  # it outlives its clients: a limit that is reached is theirs
+        seconds = request.connections * (seconds + END_S) + (request.case.second_after_s or 0)
+        seconds += START_S + SERVER_END_S
     hosts = f"127.0.0.1 localhost\n{known}"
     limits = Limits(seconds)
     scratch.sized(folder, limits.disk_bytes, limits.files)

@@ -20,7 +20,7 @@ from socket import create_server
 
 from satlab.check import sandboxed_program
 from satlab.check.endpoint import interop_image, interop_rules
-from satlab.check.endpoint.command_pair import compare
+from satlab.check.endpoint.command_pair import at_time_limit, compare
 from satlab.check.endpoint.interop_image import Image
 from satlab.check.endpoint.interop_rules import Evidence, NoKeyLogError
 from satlab.check.endpoint.pair import (
@@ -247,7 +247,7 @@ class InteropPair(EndpointPair):
         """Judge by exit code, files and unencrypted packets, as the interop runner does."""
         if wire is None:
             return request.sent_nothing(ended)
-        status, reason = self._verdict(request, number, wire, ended.reason)
+        status, reason = self._verdict(request, number, wire, ended)
         size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
         times = wire.times_s(request.marks or (size,), max(size, 1))
         return Sample(
@@ -267,17 +267,19 @@ class InteropPair(EndpointPair):
         return captured_transfer.transfer_of(packets, addresses, port)
 
     def _verdict(
-        self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: str
+        self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: ExitReport
     ) -> tuple[Status, str]:
-        """Judge a client by its exit (`ended`), its files and its packets."""
+        """Judge a client by its exit, its files and its packets."""
+        if ended.is_out_of_time:
+            return at_time_limit(request, wire)
         served = (request.folder / "www").iterdir()
+        fault = ended.reason or compare(request.folder / CLIENT / _downloads(number), served)
+        unreadable = interop_evidence.version_fault(wire)
+        if request.case.test and unreadable and not fault:
+            return "unsupported", unreadable
         folders = [request.folder / side for side in (CLIENT, SERVER)]
         try:
-            fault = (
-                ended
-                or compare(request.folder / CLIENT / _downloads(number), served)
-                or interop_rules.fault(Evidence(request.case, wire, folders))
-            )
+            fault = fault or interop_rules.fault(Evidence(request.case, wire, folders))
         except NoKeyLogError as error:
             return "unsupported", str(error)
         return ("failed", fault) if fault else ("ok", "")

@@ -24,7 +24,7 @@ LOGS = "logs"
 """The folder next to result.json in which the page looks for files of a cell."""
 _RESULTS = {"pass": "succeeded", "fail": "failed"}
 _UNSUPPORTED = "unsupported"
-_ABBREVIATIONS = {
+ABBREVIATIONS = {
     "handshake": "H",
     "transfer": "DC",
     "longrtt": "LR",
@@ -132,7 +132,7 @@ def abbreviation(case: str) -> str:
     """Return the interop runner's abbreviation or, if it has none, the first letters of the
     words.
     """
-    known = _ABBREVIATIONS.get(case)
+    known = ABBREVIATIONS.get(case)
     return (
         known
         or "".join(part if part.isdigit() else part[:2] for part in re.split(r"[-_]", case)).upper()

@@ -6,11 +6,11 @@ import struct
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from itertools import accumulate
 from typing import NamedTuple
 
-from satlab.check.trace.pcap import TCP, UDP, Packet
+from satlab.check.trace.pcap import TCP, UDP, Packet, ip_header
 from satlab.check.trace.quic_headers import LONG_KINDS, Kind, QuicPacket, quic_packets
 
 NS = 1e-9
@@ -30,10 +30,13 @@ for its first answer is part of the measured one.
 """
 
 
+IpAddress = IPv4Address | IPv6Address
+
+
 class Address(NamedTuple):
     """An address and a port of UDP or TCP."""
 
-    ip: IPv4Address
+    ip: IpAddress
     port: int
 
 
@@ -43,8 +46,8 @@ class Datagram:
     in bytes (`size`), of which `payload` was captured.
 
     `kinds` and `ids` are the types and source connection ids of its QUIC packets, `versions` those
-    of its long headers. `client` is the client's address, `ecn` the ECN field of the IP header (RFC
-    3168: 2 is ECT(0), 1 ECT(1), 3 CE).
+    of its long headers. `client` and `server` are their addresses, `ecn` is the ECN field of the IP
+    header (RFC 3168: 2 is ECT(0), 1 ECT(1), 3 CE).
     """
 
     t_s: float
@@ -54,6 +57,7 @@ class Datagram:
     ids: tuple[bytes, ...] = ()
     versions: tuple[int, ...] = ()
     client: Address | None = None
+    server: Address | None = None
     ecn: int = 0
     payload: bytes = field(default=b"", repr=False)
 
@@ -76,12 +80,14 @@ class CapturedTransfer:
     first packet.
 
     `heads`: whether it is from the server, and the captured bytes of each captured UDP payload.
+    `at_server`: the transfer at its server's interface; None: not captured.
     """
 
     protocol: int
     datagrams: tuple[Datagram, ...]
     start_unix_s: float = 0.0
     heads: tuple[tuple[bool, bytes], ...] = ()
+    at_server: "CapturedTransfer | None" = field(default=None, repr=False)
 
     @property
     def arrivals(self) -> list[Datagram]:
@@ -117,6 +123,11 @@ class CapturedTransfer:
     @property
     def arrived_bytes(self) -> int:
         return sum(one.size for one in self.arrivals)
+
+    def payload_bytes(self, size: int, until_s: float) -> int:
+        """Return how much of a payload of `size` bytes can have arrived until a time."""
+        arrivals = [one for one in self.payload_arrivals(size) if one.t_s <= until_s]
+        return min(size, sum(max(0, one.size - MIN_OVERHEAD_BYTES) for one in arrivals))
 
     @property
     def handshake_s(self) -> float | None:
@@ -284,18 +295,19 @@ class CapturedTransfer:
 
 
 def transfer_of(
-    packets: Sequence[Packet], server: IPv4Address, port: int
+    packets: Sequence[Packet], server: IpAddress | Sequence[IpAddress], port: int | None
 ) -> CapturedTransfer | None:
-    """Return the transfer between a client and a server's port; None without its packets.
+    """Return the transfer between a client and a server's addresses; None without its packets.
 
-    The transfer starts with the client's first packet: earlier packets from the server belong to
-    another connection.
+    `port` None: any port of the server. The transfer starts with the client's first packet: earlier
+    packets from the server belong to another connection.
     """
+    servers = set(server) if isinstance(server, Sequence) else {server}
     datagrams: list[Datagram] = []
     connections = _Connections()
     protocol = start_ns = 0
     for packet in packets:
-        segment = _parse(packet, server.packed, port)
+        segment = _parse(packet, servers, port)
         if segment is None or protocol not in (0, segment.protocol):
             continue
         if segment.from_server and not datagrams:
@@ -312,6 +324,7 @@ def transfer_of(
                 tuple(part.source for part in parts if part.source),
                 tuple(part.version for part in parts if part.version is not None),
                 segment.client,
+                segment.server,
                 segment.ecn,
                 segment.payload if protocol == UDP else b"",
             )
@@ -330,6 +343,7 @@ class _Segment(NamedTuple):
     payload: bytes
     size: int
     client: Address
+    server: Address
     ecn: int
 
 
@@ -374,28 +388,23 @@ class _Connections:
         return not self.ids or has_sent or segment.payload[1:].startswith(tuple(names))
 
 
-def _parse(packet: Packet, server: bytes, port: int) -> _Segment | None:
+def _parse(packet: Packet, servers: set[IpAddress], port: int | None) -> _Segment | None:
     """Return the packet's segment; None for packets outside the transfer."""
-    head = packet.head
-    if len(head) < 28 or head[0] >> 4 != 4 or head[9] not in (UDP, TCP):
+    head, ip = packet.head, ip_header(packet.head)
+    if ip is None or ip.protocol not in (UDP, TCP):
         return None
-    ip_bytes = 4 * (head[0] & 0xF)
-    is_first = not (head[6] & 0x1F or head[7])
-    # Later fragments have no ports, and a program can make a packet as short as it likes.
-    if not is_first or len(head) < ip_bytes + (8 if head[9] == UDP else 20):
+    # A program can make a packet as short as it likes.
+    if len(head) < ip.size + (8 if ip.protocol == UDP else 20):
         return None
-    source, destination = struct.unpack_from("!HH", head, ip_bytes)
-    from_server = head[12:16] == server and source == port
-    if not from_server and not (head[16:20] == server and destination == port):
+    source_port, destination_port = struct.unpack_from("!HH", head, ip.size)
+    source, destination = Address(ip.source, source_port), Address(ip.destination, destination_port)
+    from_server = source.ip in servers and port in (None, source.port)
+    if not from_server and not (destination.ip in servers and port in (None, destination.port)):
         return None
-    start = ip_bytes + (8 if head[9] == UDP else 4 * (head[ip_bytes + 12] >> 4))
-    client = (
-        Address(IPv4Address(head[16:20]), destination)
-        if from_server
-        else Address(IPv4Address(head[12:16]), source)
-    )
+    start = ip.size + (8 if ip.protocol == UDP else 4 * (head[ip.size + 12] >> 4))
+    client, server = (destination, source) if from_server else (source, destination)
     size = packet.length - start
-    return _Segment(head[9], from_server, head[start:], size, client, head[1] & 3)
+    return _Segment(ip.protocol, from_server, head[start:], size, client, server, ip.ecn)
 
 
 def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
@@ -404,17 +413,16 @@ def tcp_retransmitted_share(packets: Sequence[Packet]) -> float | None:
     Bytes below the highest sequence number so far (RFC 9293, section 3.4, modulo 2^32) are
     retransmitted.
     """
-    flows: dict[bytes, tuple[int, int, int]] = {}
+    flows: dict[tuple[IpAddress, IpAddress, bytes], tuple[int, int, int]] = {}
     for packet in packets:
-        head = packet.head
-        ip_bytes = 4 * (head[0] & 0xF) if head else 0
-        if len(head) < ip_bytes + 20 or head[0] >> 4 != 4 or head[9] != TCP:
+        head, ip = packet.head, ip_header(packet.head)
+        if ip is None or ip.protocol != TCP or len(head) < ip.size + 20:
             continue
-        size = packet.length - ip_bytes - 4 * (head[ip_bytes + 12] >> 4)
+        size = packet.length - ip.size - 4 * (head[ip.size + 12] >> 4)
         if size <= 0:
             continue
-        flow = head[12:20] + head[ip_bytes : ip_bytes + 4]
-        sequence = int.from_bytes(head[ip_bytes + 4 : ip_bytes + 8])
+        flow = (ip.source, ip.destination, head[ip.size : ip.size + 4])
+        sequence = int.from_bytes(head[ip.size + 4 : ip.size + 8])
         highest, total, retransmitted = flows.get(flow, (sequence, 0, 0))
         new = (sequence + size - highest + (1 << 31)) % (1 << 32) - (1 << 31)
         retransmitted += min(size, max(0, size - new))

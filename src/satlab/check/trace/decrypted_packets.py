@@ -12,7 +12,7 @@ from satlab.check.trace import quic_frames, quic_handshake
 from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
 from satlab.check.trace.quic_frames import Frame
 from satlab.check.trace.quic_handshake import Handshake
-from satlab.check.trace.quic_headers import Kind, QuicPacket, quic_packets
+from satlab.check.trace.quic_headers import Kind, QuicPacket, quic_packets, varint
 from satlab.check.trace.quic_protection import (
     SUITES,
     VERSIONS,
@@ -188,3 +188,42 @@ def _updated_twice(level: _Level, one: Handshake) -> _Level:
         for secret in (second, third)
     )
     return _Level(second, keys, after)
+
+
+# --- transport parameters -------------------------------------------------------------------------
+
+ENCRYPTED_EXTENSIONS, QUIC_TRANSPORT_PARAMETERS = 8, 57
+"""RFC 8446, section 4; RFC 9001, section 8.2."""
+
+
+def transport_parameters(
+    packets: Sequence[DecryptedPacket],
+) -> dict[int, bytes]:
+    """Return a server's transport parameters (RFC 9000, section 18.2) from its EncryptedExtensions;
+    empty if they were not captured.
+    """
+    parts = {
+        frame.offset: frame.data
+        for packet in packets
+        if packet.kind == "handshake" and packet.datagram.from_server
+        for frame in packet.frames
+        if frame.kind == quic_frames.CRYPTO
+    }
+    for kind, body in quic_handshake.messages(parts):
+        extensions = quic_handshake.extensions(body[2:]) if kind == ENCRYPTED_EXTENSIONS else {}
+        if QUIC_TRANSPORT_PARAMETERS in extensions:
+            return _parameters(extensions[QUIC_TRANSPORT_PARAMETERS])
+    return {}
+
+
+def _parameters(data: bytes) -> dict[int, bytes]:
+    found, at = {}, 0
+    try:
+        while at < len(data):
+            name, at = varint(data, at)
+            size, at = varint(data, at)
+            found[name] = data[at : at + size]
+            at += size
+    except IndexError:
+        return {}
+    return found

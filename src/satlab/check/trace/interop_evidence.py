@@ -3,12 +3,17 @@
 of 0 does not count.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from satlab.check.suite import Case
-from satlab.check.trace import quic_handshake
-from satlab.check.trace.captured_transfer import CapturedTransfer
+from satlab.check.trace import decrypted_packets, quic_frames, quic_handshake
+from satlab.check.trace.captured_transfer import Address, CapturedTransfer
+from satlab.check.trace.decrypted_packets import DecryptedPacket
+from satlab.check.trace.quic_frames import EcnCounts
+from satlab.check.trace.quic_headers import LONG_KINDS
 from satlab.common import plain_files
 
 KEY_LOG = "logs/keys.log"
@@ -60,4 +65,113 @@ def key_phases(wire: CapturedTransfer, folders: Sequence[Path]) -> dict[str, set
         phases = None if text is None else quic_handshake.key_phases(wire.heads, text)
         if phases is not None:
             return {"client": phases[False], "server": phases[True]}
+    return None
+
+
+def version_fault(wire: CapturedTransfer) -> str:
+    """Return why the packets cannot be read; empty if they can.
+
+    Most of the server's long headers must be of a known version: a client may try others first, and
+    a packet may be damaged.
+    """
+    found = Counter(
+        version
+        for one in wire.datagrams
+        if one.from_server
+        for version in one.versions
+        if version not in (0, *LONG_KINDS)
+    )
+    known = sum(
+        version in LONG_KINDS
+        for one in wire.datagrams
+        if one.from_server
+        for version in one.versions
+    )
+    if found.total() <= known:
+        return ""
+    [(version, _)] = found.most_common(1)
+    return f"unknown version 0x{version:08x}: satlab reads QUIC versions 1 and 2"
+
+
+# --- evidence that needs decryption ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EcnSeen:
+    """The ECN marks of one sender: its packets by ECN field of the IP header, and the highest counts
+    that its peer acknowledged (None: no ACK frame had counts).
+    """
+
+    marks: Mapping[int, int]
+    acknowledged: EcnCounts | None
+
+
+@dataclass(frozen=True)
+class PathSeen:
+    """A further address of the client: time of its first packet, whether the server challenged it,
+    and whether the client answered from there (RFC 9000, section 8.2).
+    """
+
+    client: Address
+    first_s: float
+    challenged: bool
+    answered: bool
+
+
+def ecn_seen(wire: CapturedTransfer, folders: Sequence[Path]) -> dict[str, EcnSeen] | None:
+    """Return the ECN marks of client and server; None if no key log fits."""
+    packets = decrypted_packets_of(wire, folders)
+    if packets is None:
+        return None
+    found = {}
+    for name, from_server in (("client", False), ("server", True)):
+        sent = [one for one in wire.datagrams if one.from_server is from_server]
+        counts = [
+            frame.ecn
+            for packet in packets
+            if packet.datagram.from_server is not from_server
+            for frame in packet.frames
+            if frame.ecn is not None
+        ]
+        highest = EcnCounts(*map(max, zip(*counts, strict=True))) if counts else None
+        found[name] = EcnSeen(dict(Counter(one.ecn for one in sent)), highest)
+    return found
+
+
+def paths_seen(wire: CapturedTransfer, folders: Sequence[Path]) -> list[PathSeen] | None:
+    """Return each address of the client after its first one; None if no key log fits."""
+    packets = decrypted_packets_of(wire, folders)
+    if packets is None:
+        return None
+    found = []
+    for address in wire.client_addresses[1:]:
+        challenges, answers = (
+            {
+                frame.data
+                for packet in packets
+                if packet.datagram.client == address and packet.datagram.from_server is from_server
+                for frame in packet.frames
+                if frame.kind == kind
+            }
+            for kind, from_server in (
+                (quic_frames.PATH_CHALLENGE, True),
+                (quic_frames.PATH_RESPONSE, False),
+            )
+        )
+        first_s = next(
+            one.t_s for one in wire.datagrams if one.client == address and not one.from_server
+        )
+        found.append(PathSeen(address, first_s, bool(challenges), bool(challenges & answers)))
+    return found
+
+
+def decrypted_packets_of(
+    wire: CapturedTransfer, folders: Sequence[Path]
+) -> list[DecryptedPacket] | None:
+    """Decrypt with the first key log that fits."""
+    for folder in folders:
+        text = plain_files.start_of(folder, KEY_LOG, MAX_KEY_LOG_BYTES)
+        packets = None if text is None else decrypted_packets.decrypted(wire, text)
+        if packets is not None:
+            return packets
     return None

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from satlab.check.trace import pcap
-from satlab.check.trace.pcap import LONG_SNAP_BYTES, Packet
+from satlab.check.trace.pcap import LONG_SNAP_BYTES, WHOLE_SNAP_BYTES, Packet, ip_header
 from satlab.lab import netns
 from satlab.lab.lab import Lab
 
@@ -54,10 +54,13 @@ _BLOCK, _PACKET = struct.Struct("=IIIIII"), struct.Struct("=IIIIIIHH")
 class Capture:
     """Packets of an interface. `missed` is set at the end: the number of packets for which the ring
     had no room.
+
+    `whole`: keep whole packets, which can be decrypted; otherwise their headers.
     """
 
-    def __init__(self, up: Lab, node: str, interface: str) -> None:
-        self._socket: socket.socket = netns.inside(up.lab_id, node, _open, interface)
+    def __init__(self, up: Lab, node: str, interface: str, *, whole: bool = False) -> None:
+        snap_bytes = WHOLE_SNAP_BYTES if whole else SNAP_BYTES
+        self._socket: socket.socket = netns.inside(up.lab_id, node, _open, interface, snap_bytes)
         self._ring = mmap.mmap(self._socket.fileno(), BLOCK_BYTES * BLOCKS)
         self._blocks: list[bytes] = []
         self.missed = 0
@@ -102,27 +105,34 @@ class Capture:
                 number = (number + 1) % BLOCKS
 
 
-def _filter(link_bytes: int) -> bytes:
-    """Return the classic BPF program that returns how many bytes of a packet are kept. `link_bytes`
-    precede the IP header.
+def _filter(link_bytes: int, snap_bytes: int) -> bytes:
+    """Return the classic BPF program that returns how many bytes of a packet are kept: `snap_bytes`,
+    more of long QUIC headers. `link_bytes` precede the IP header.
     """
     words = (
+        (0x30, 0, 0, link_bytes),  # A = version and length of the header
+        (0x54, 0, 0, 0xF0),
+        (0x15, 4, 0, 0x60),  # IPv6?
         (0x30, 0, 0, link_bytes + 9),  # A = protocol
-        (0x15, 0, 4, 17),  # UDP?
+        (0x15, 0, 8, 17),  # UDP?
         (0xB1, 0, 0, link_bytes),  # X = length of the IP header
+        (0x05, 0, 0, 3),
+        (0x30, 0, 0, link_bytes + 6),  # A = next header
+        (0x15, 0, 4, 17),  # UDP?
+        (0x01, 0, 0, pcap.IPV6_BYTES),  # X = length of the IP header
         (0x50, 0, 0, link_bytes + 8),  # A = first byte of the payload
         (0x45, 0, 1, 0x80),  # long header (RFC 9000, section 17.2)?
-        (0x06, 0, 0, link_bytes + LONG_SNAP_BYTES),
-        (0x06, 0, 0, link_bytes + SNAP_BYTES),
+        (0x06, 0, 0, link_bytes + max(LONG_SNAP_BYTES, snap_bytes)),
+        (0x06, 0, 0, link_bytes + snap_bytes),
     )
     return b"".join(struct.pack("=HBBI", *word) for word in words)
 
 
-def _open(interface: str) -> socket.socket:
+def _open(interface: str, snap_bytes: int) -> socket.socket:
     """Open the ring in this thread's network namespace."""
     ring = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     ring.bind((interface, 0))  # captures nothing, but names the kind of link
-    program = _filter(0 if ring.getsockname()[3] == ARPHRD_NONE else ETHERNET_BYTES)
+    program = _filter(0 if ring.getsockname()[3] == ARPHRD_NONE else ETHERNET_BYTES, snap_bytes)
     ring.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
     ring.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
     words = ctypes.create_string_buffer(program)
@@ -159,12 +169,11 @@ def _segments(packet: Packet, size: int) -> Iterator[Packet]:
     """Yield the packets of an aggregate, as far as captured: each has `size` bytes of payload, the
     last one fewer.
     """
-    head = packet.head
-    ip_bytes = 4 * (head[0] & 0xF) if head else 0
-    if len(head) < ip_bytes + 20 or head[9] not in TRANSPORT_PROTOCOLS:
+    head, ip = packet.head, ip_header(packet.head)
+    if ip is None or len(head) < ip.size + 20 or ip.protocol not in TRANSPORT_PROTOCOLS:
         yield packet
         return
-    headers = ip_bytes + (8 if head[9] == socket.IPPROTO_UDP else 4 * (head[ip_bytes + 12] >> 4))
+    headers = ip.size + (8 if ip.protocol == socket.IPPROTO_UDP else 4 * (head[ip.size + 12] >> 4))
     for start in range(headers, packet.length, size):
         captured = head[:headers] + head[start : start + size]
         yield Packet(packet.t_ns, headers + min(size, packet.length - start), captured)

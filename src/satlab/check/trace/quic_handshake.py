@@ -44,6 +44,7 @@ class Handshake:
     `original` is the connection id that the client began with, after a Retry the Retry's.
     `version_at_start` is that of the client's first Initial packet, `version_at_end` that of the
     server's last one (None: none was captured). `token` is that of the client's last Initial packet.
+    `client_hellos` counts the Initial packets with the start of a ClientHello.
     """
 
     original: bytes
@@ -55,6 +56,8 @@ class Handshake:
     version_at_end: int | None = None
     token: bytes = b""
     was_retried: bool = False
+    retry_token: bytes = b""
+    client_hellos: int = 0
     largest: dict[bool, int] = field(default_factory=lambda: {False: -1, True: -1})
     """Largest packet number of Initial packets, for server and client."""
 
@@ -111,27 +114,35 @@ class Handshake:
         return None
 
     def _messages(self, *, from_server: bool) -> Iterator[tuple[int, bytes]]:
-        """Yield type and body of each complete handshake message."""
-        data = _joined(self.crypto[from_server])
-        while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[1:4]):
-            end = 4 + int.from_bytes(data[1:4])
-            yield data[0], data[4:end]
-            data = data[end:]
+        return messages(self.crypto[from_server])
+
+
+def messages(crypto: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield type and body of each complete handshake message of CRYPTO data by offset."""
+    data = joined(crypto)
+    while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[1:4]):
+        end = 4 + int.from_bytes(data[1:4])
+        yield data[0], data[4:end]
+        data = data[end:]
 
 
 def _suite_and_extensions(body: bytes) -> tuple[int, set[int]]:
     at = 35 + body[34]
     (suite,) = struct.unpack_from("!H", body, at)
-    at += 5  # suite, compression, length of the extensions
-    found = set()
-    while at + 4 <= len(body):
-        kind, length = struct.unpack_from("!HH", body, at)
-        found.add(kind)
+    return suite, set(extensions(body[at + 5 :]))  # suite, compression, length of the extensions
+
+
+def extensions(data: bytes) -> dict[int, bytes]:
+    """Return the extensions of a handshake message by type; `data` starts after their length."""
+    found, at = {}, 0
+    while at + 4 <= len(data):
+        kind, length = struct.unpack_from("!HH", data, at)
+        found[kind] = data[at + 4 : at + 4 + length]
         at += 4 + length
-    return suite, found
+    return found
 
 
-def _joined(parts: Mapping[int, bytes]) -> bytes:
+def joined(parts: Mapping[int, bytes]) -> bytes:
     """Return the data from offset 0 up to the first gap."""
     data = b""
     for offset, part in sorted(parts.items()):
@@ -162,7 +173,8 @@ def take(
         _retry(found, packet)
     if packet.kind != "initial" or packet.number_at is None or packet.version is None:
         return None
-    known = sorted(found[::-1], key=lambda one: not _has_ids(one, packet, from_server))
+    known = found[::-1]
+    known.sort(key=lambda one: not _has_ids(one, packet, from_server))
     if (
         not from_server
         and not any(one.original == packet.destination for one in found)
@@ -185,6 +197,7 @@ def take(
             is_crypto = frame.kind == quic_frames.CRYPTO
             if is_crypto and frame.offset + len(frame.data) <= MAX_CRYPTO_BYTES:
                 one.crypto[from_server][frame.offset] = frame.data
+            one.client_hellos += is_crypto and frame.offset == 0 and not from_server
         return one, read
     return None
 
@@ -200,7 +213,7 @@ def _retry(found: list[Handshake], packet: QuicPacket) -> None:
     """Go on with the connection id of a Retry: it replaces the one that keys derive from."""
     for one in reversed(found):
         if one.version_at_end is None and is_valid_retry(packet, one.original):
-            one.original, one.was_retried = packet.source, True
+            one.original, one.was_retried, one.retry_token = packet.source, True, packet.token
             one.crypto[False].clear()
             return
 

@@ -136,16 +136,22 @@ def unprotected(data: bytes, number_at: int, key: bytes, suite: int) -> Header |
     sample = data[number_at + 4 : number_at + 20]
     if len(sample) < 16:
         return None
-    if suite == CHACHA20:
-        mask = Cipher(algorithms.ChaCha20(key, sample), None).encryptor().update(bytes(5))
-    else:
-        mask = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(sample)  # noqa: S305 - as the RFC has it
+    mask = header_mask(sample, key, suite)
     first = data[0] ^ (mask[0] & (0x0F if data[0] & 0x80 else 0x1F))
     size = (first & 3) + 1
     number = bytes(
         a ^ b for a, b in zip(data[number_at : number_at + size], mask[1:], strict=False)
     )
     return Header(first, int.from_bytes(number), size)
+
+
+def header_mask(sample: bytes, key: bytes, suite: int) -> bytes:
+    """Return the bytes that header protection adds: the first to the first byte of the packet, the
+    others to the packet number.
+    """
+    if suite == CHACHA20:
+        return Cipher(algorithms.ChaCha20(key, sample), None).encryptor().update(bytes(5))
+    return Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(sample)  # noqa: S305 - as the RFC has it
 
 
 def opened(
@@ -191,7 +197,7 @@ def is_valid_retry(packet: QuicPacket, original: bytes) -> bool:
     """Return whether a Retry answers a client's Initial packet to `original` (RFC 9001, section
     5.8).
     """
-    if packet.version not in VERSIONS or len(packet.data) < 16:
+    if packet.version is None or packet.version not in VERSIONS or len(packet.data) < 16:
         return False
     version = VERSIONS[packet.version]
     pseudo = bytes([len(original)]) + original + packet.data[:-16]

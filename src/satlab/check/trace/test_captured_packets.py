@@ -16,42 +16,20 @@ from satlab.check.trace.captured_transfer import (
     tcp_retransmitted_share,
     transfer_of,
 )
+from satlab.check.trace.conftest import (
+    CLIENT,
+    CLIENT_PORT,
+    PORT,
+    SERVER,
+    long_packet,
+    short_packet,
+    udp,
+)
 from satlab.check.trace.pcap import TCP, UDP, Packet
-from satlab.check.trace.quic_headers import quic_packets
 from satlab.check.trace.symptoms import symptoms
 
-CLIENT, SERVER, PORT = IPv4Address("198.18.1.2"), IPv4Address("198.18.4.2"), 4433
 RTT_S = 0.66
 RATE_BPS = 50e6
-
-
-def varint(value: int) -> bytes:
-    return (0x4000 | value).to_bytes(2, "big")
-
-
-def long_packet(kind: int, source: bytes, size: int, token: bytes = b"") -> bytes:
-    head = bytes([0xC0 | kind << 4]) + b"\0\0\0\x01" + b"\x04dest" + bytes([len(source)]) + source
-    return head + (varint(len(token)) + token if kind == 0 else b"") + varint(size) + bytes(size)
-
-
-def udp(payload: bytes, *, t_ns: int, from_server: bool = True, cut: int | None = None) -> Packet:
-    addresses = (SERVER, CLIENT) if from_server else (CLIENT, SERVER)
-    ports = (PORT, 50000) if from_server else (50000, PORT)
-    length = 28 + len(payload)
-    head = struct.pack(
-        "!BBHHHBBH4s4s",
-        0x45,
-        0,
-        length,
-        0,
-        0,
-        64,
-        17,
-        0,
-        *(address.packed for address in addresses),
-    )
-    data = head + struct.pack("!HHHH", *ports, 8 + len(payload), 0) + payload
-    return Packet(t_ns, length, data[:cut])
 
 
 def test_a_file_of_packets_is_read_as_written(tmp_path: Path) -> None:
@@ -93,40 +71,6 @@ def test_an_aggregate_in_the_ring_is_split_into_its_packets() -> None:
     assert {one.t_ns for one in found} == {7_000_000_000}
 
 
-def kinds_and_ids(datagram: bytes) -> list[tuple[str, bytes]]:
-    return [(one.kind, one.source) for one in quic_packets(datagram)]
-
-
-def test_coalesced_packets_are_separated() -> None:
-    datagram = (
-        long_packet(0, b"srv1", 60, b"token") + long_packet(2, b"srv1", 300) + b"\x41" + bytes(40)
-    )
-    assert kinds_and_ids(datagram) == [
-        ("initial", b"srv1"),
-        ("handshake", b"srv1"),
-        ("1-rtt", b""),
-    ]
-    four_bytes = (
-        long_packet(2, b"srv1", 0)[:-2] + (0x80000000 | 300).to_bytes(4, "big") + b"\xff" * 300
-    )
-    assert kinds_and_ids(four_bytes + b"\x41") == [("handshake", b"srv1"), ("1-rtt", b"")]
-
-
-def test_a_retry_is_the_last_packet_of_its_datagram() -> None:
-    """Its token has no length (RFC 9000, section 17.2.5): here it looks like a length of 0 and a
-    1-RTT packet.
-    """
-    datagram = long_packet(3, b"srv2", 0)[:-2] + b"\x00" + b"\x41" * 30
-    assert kinds_and_ids(datagram) == [("retry", b"srv2")]
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\x00" * 30, b"\xc0", b"\xc0\0\0\0\x01\xff", bytes([0xFF] * 12), b"\x80abc"]
-)
-def test_payload_that_is_not_quic_yields_one_packet_at_most(data: bytes) -> None:
-    assert len(list(quic_packets(data))) <= 1
-
-
 def tail(*sizes: int) -> CapturedTransfer:
     """A transfer of 100 full packets, 1 ms apart, then one of each size a round trip apart."""
     times = [1.4 + n / 1000 for n in range(100)] + [
@@ -161,10 +105,22 @@ def test_a_transfer_is_read_from_its_packets() -> None:
     ms = 1_000_000
     packets = [
         udp(b"\x40late", t_ns=50 * ms),  # of an earlier connection
-        udp(long_packet(0, b"cli", 1100), t_ns=100 * ms, from_server=False),
-        udp(long_packet(0, b"srv", 100) + long_packet(2, b"srv", 800), t_ns=760 * ms),
-        udp(long_packet(2, b"cli", 60) + b"\x40" + bytes(50), t_ns=770 * ms, from_server=False),
-        *[udp(b"\x40" + bytes(999), t_ns=(1400 + n) * ms, cut=80) for n in range(100)],
+        udp(
+            long_packet("initial", b"cli", 1100, destination=b"origin"),
+            t_ns=100 * ms,
+            from_server=False,
+        ),
+        udp(
+            long_packet("initial", b"srv", 100, destination=b"cli")
+            + long_packet("handshake", b"srv", 800, destination=b"cli"),
+            t_ns=760 * ms,
+        ),
+        udp(
+            long_packet("handshake", b"cli", 60, destination=b"srv") + short_packet(b"srv", 50),
+            t_ns=770 * ms,
+            from_server=False,
+        ),
+        *[udp(short_packet(b"cli", 996), t_ns=(1400 + n) * ms, cut=80) for n in range(100)],
     ]
     transfer = transfer_of(packets, SERVER, PORT)
     assert transfer is not None and transfer.protocol == UDP
@@ -197,8 +153,8 @@ def test_a_short_header_before_the_answer_is_of_an_earlier_connection() -> None:
 
 
 def test_packets_of_other_connections_are_ignored() -> None:
-    first = udp(long_packet(0, b"cli", 1100), t_ns=100, from_server=False)
-    answer = udp(long_packet(0, b"srv", 100), t_ns=200)
+    first = udp(long_packet("initial", b"cli", 1100), t_ns=100, from_server=False)
+    answer = udp(long_packet("initial", b"srv", 100), t_ns=200)
     other_port = struct.pack("!H", PORT + 1)
     ignored = [
         edited(answer, byte_20=other_port),  # from another port of the server
@@ -383,13 +339,6 @@ def test_a_full_packet_has_1200_bytes_and_follows_a_0_rtt_request_at_once() -> N
     coalesced = Datagram(RTT_S, True, 1250, ("handshake", "1-rtt"))
     small, full = (Datagram(RTT_S + n / 100, True, 1198 + n, ("1-rtt",)) for n in (1, 2))
     assert CapturedTransfer(UDP, (sent, coalesced, small, full)).first_byte_s == full.t_s
-
-
-def test_a_greased_fixed_bit_is_ignored() -> None:
-    # RFC 9287: what is long stays long, and a short header is whatever has the first bit cleared.
-    datagram = bytearray(long_packet(2, b"cli", 60)) + b"\x01" + bytes(40)
-    datagram[0] &= ~0x40
-    assert [one.kind for one in quic_packets(bytes(datagram))] == ["handshake", "1-rtt"]
 
 
 @pytest.mark.parametrize("protocol", [UDP, TCP])

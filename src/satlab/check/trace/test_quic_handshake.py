@@ -7,22 +7,27 @@ import random
 
 import pytest
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from satlab.check.suite import Case
 from satlab.check.trace import interop_evidence, quic_handshake
 from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
+from satlab.check.trace.conftest import ORIGINAL, hello, initial, retry
 from satlab.check.trace.pcap import UDP
-from satlab.check.trace.quic_handshake import (
+from satlab.check.trace.quic_handshake import handshakes, key_phases
+from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind, quic_packets
+from satlab.check.trace.quic_protection import (
+    AES_128,
+    CHACHA20,
     expand_label,
-    handshakes,
+    header_mask,
     initial_secret,
-    key_phases,
+    is_valid_retry,
+    next_secret,
+    opened,
+    packet_keys,
     unprotected,
 )
-from satlab.check.trace.quic_headers import Kind
 
-ORIGINAL = bytes.fromhex("8394c8f03e515708")
 SERVER_INITIAL = bytes.fromhex(
     "cf000000010008f067a5502a4262b5004075c0d95a482cd0991cd25b0aac406a5816b6394100f37a1c69797554780bb38cc5a99f5ede4cf73c3ec2493a1839b3dbcba3f6ea46c5b7684df3548e7ddeb9c3bf9c73cc3f3bded74b562bfb19fb84022f8ef4cdd93795d77d06edbb7aaf2f58891850abbdca3d20398c276456cbc42158407dd074ee"
 )
@@ -30,41 +35,6 @@ SERVER_INITIAL = bytes.fromhex(
 CHACHA_SECRET = bytes.fromhex("9ac312a7f877468ebe69422748ad00a15443f18203a07d6060f688f30f21632b")
 CHACHA_SHORT = bytes.fromhex("4cfe4189655e5cd55c41f69080575d7999c25a5bfb")
 """Appendix A.5."""
-
-
-def initial(
-    own: bytes, peer: bytes, crypto: bytes, *, from_server: bool, original: bytes = ORIGINAL
-) -> bytes:
-    """Return a protected Initial packet with an ACK and a CRYPTO frame at offset 0."""
-    frames = b"\x02\x00\x00\x00\x00" + b"\x06\x00" + (0x4000 | len(crypto)).to_bytes(2) + crypto
-    secret = initial_secret(original, from_server=from_server)
-    key, iv, hp = (
-        expand_label(secret, hashes.SHA256, f"quic {n}", s)
-        for n, s in (("key", 16), ("iv", 12), ("hp", 16))
-    )
-    head = b"\xc0\0\0\0\x01" + bytes([len(peer)]) + peer + bytes([len(own)]) + own + b"\0"
-    head += (0x4000 | len(frames) + 17).to_bytes(2)
-    data = (
-        head + b"\x07" + AESGCM(key).encrypt(iv[:-1] + bytes([iv[-1] ^ 7]), frames, head + b"\x07")
-    )
-    return masked(data, len(head), hp)
-
-
-def masked(data: bytes, at: int, hp: bytes) -> bytes:
-    """Protect a header with a packet number of one byte: removing the protection twice restores it."""
-    first, number, _ = unprotected(data, at, hp, 0x1301) or (0, 0, 0)
-    number = (number >> 8 * (first & 3)) & 0xFF
-    return bytes([first]) + data[1:at] + bytes([number]) + data[at + 1 :]
-
-
-def hello(kind: int, own: int, *extensions: int) -> bytes:
-    """Return a ClientHello (its random) or ServerHello (suite 0x1301) with empty extensions."""
-    body = b"\x03\x03" + bytes([own]) * 32 + b"\0"
-    listed = b"".join(one.to_bytes(2) + b"\0\0" for one in extensions)
-    body += (
-        (b"\x13\x01\0" if kind == 2 else b"\0\x02\x13\x01\x01\0") + len(listed).to_bytes(2) + listed
-    )
-    return bytes([kind]) + len(body).to_bytes(3) + body
 
 
 def connection(number: int, *extensions: int) -> list[tuple[bool, bytes]]:
@@ -91,7 +61,7 @@ def test_keys_and_headers_are_those_of_the_rfc() -> None:
         .startswith("3c199828fd139efd216c155ad844cc81")
     )
     key = expand_label(CHACHA_SECRET, hashes.SHA256, "quic hp", 32)
-    assert unprotected(CHACHA_SHORT, 1, key, quic_handshake.CHACHA20) == (0x42, 0xBFF4, 3)
+    assert unprotected(CHACHA_SHORT, 1, key, CHACHA20) == (0x42, 0xBFF4, 3)
     client = initial(b"", ORIGINAL, hello(1, 7), from_server=False)
     [found] = handshakes([(False, client), (True, SERVER_INITIAL)])
     assert found.suite == 0x1301
@@ -128,12 +98,11 @@ KEY_LOG = "".join(
 def short(number: int, phase: int, *, from_server: bool) -> tuple[bool, bytes]:
     """Return the captured start of a 1-RTT packet to C1 or S1."""
     head = bytes([0x40 | phase << 2]) + (b"C1" if from_server else b"S1")
+    data = head + bytes([number]) + random.Random(number).randbytes(40)  # noqa: S311
     hp = expand_label(SECRETS[from_server], hashes.SHA256, "quic hp", 16)
-    return from_server, masked(
-        head + bytes([number]) + random.Random(number).randbytes(40),  # noqa: S311
-        len(head),
-        hp,
-    )
+    mask = header_mask(data[len(head) + 4 : len(head) + 20], hp, AES_128)
+    first = bytes([head[0] ^ mask[0] & 0x1F])
+    return from_server, first + head[1:] + bytes([number ^ mask[1]]) + data[len(head) + 1 :]
 
 
 @pytest.mark.parametrize("phases", [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1), (0,))])
