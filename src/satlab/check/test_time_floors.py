@@ -13,6 +13,8 @@ from satlab.check.case_link import CaseLink
 from satlab.check.conftest import one, small
 from satlab.check.samples import Sample
 from satlab.check.suite import Case
+from satlab.check.trace.captured_transfer import CapturedTransfer, transfer_of
+from satlab.check.trace.conftest import PORT, SERVER, long_packet, short_packet, udp
 from satlab.common import paths
 
 LINK = cast(
@@ -80,6 +82,67 @@ def test_the_floors_that_are_shown_are_those_that_are_judged(tmp_path: Path) -> 
                 at, plan.cases[0], (2_000_000,), link, has_proxies=has_proxies
             )
             assert (found.status, found.floors_s) == (status, (least,))
+
+
+def picoquic(padding: bytes, *, answer_s: float = 1.315) -> CapturedTransfer:
+    """A download from picoquic, as its packets were seen: the client repeats its Initial packet, the
+    server sends connection ids and a probe of the path's MTU with its first flight, so that the
+    probe arrives after the request. Datagrams with Initial packets end in `padding`.
+    """
+    client, server = b"CLIENT01", b"SERVER01"
+    asked = long_packet("initial", client, 300, destination=b"original") + padding
+    flight = (
+        long_packet("initial", server, 120, destination=client)
+        + long_packet("handshake", server, 700, destination=client)
+        + padding
+    )
+    finished = long_packet("handshake", client, 60, destination=server) + short_packet(server, 300)
+    sent = [
+        (0.0, False, asked),
+        (0.25, False, asked),
+        (0.6560, True, flight),
+        (0.6563, True, short_packet(client, 430)),
+        (0.6570, False, finished),
+        (0.6575, True, short_packet(client, 1431)),
+        (0.6580, False, short_packet(server, 46)),
+        (answer_s, True, short_packet(client, 1431)),
+        (answer_s + 0.01, True, short_packet(client, 700)),
+        (answer_s + 0.02, False, short_packet(server, 32)),
+        (answer_s + 0.68, True, short_packet(client, 20)),
+    ]
+    packets = [udp(data, t_ns=round(t_s * 1e9), from_server=side) for t_s, side, data in sent]
+    wire = transfer_of(packets, SERVER, PORT)
+    assert wire is not None
+    return wire
+
+
+@pytest.mark.parametrize("padding", [b"", bytes(400), b"\x41" * 400, b"\xf0" * 400])
+@pytest.mark.parametrize("answer_s", [1.315, 1.29])
+@pytest.mark.promise("P77")
+def test_a_probe_of_the_mtu_is_not_faster_than_physics(
+    padding: bytes, answer_s: float, tmp_path: Path
+) -> None:
+    """An answer that is faster is found as before."""
+    wire, size = picoquic(padding, answer_s=answer_s), 1800
+    assert wire.handshake_s == pytest.approx(0.657)
+    assert wire.first_byte_s == pytest.approx(answer_s)
+    assert wire.times_s((1000, size), size) == pytest.approx((answer_s, answer_s + 0.01))
+    sample = Sample(
+        "a",
+        1,
+        "ok",
+        "",
+        wire.times_s((1000, size), size),
+        wire.handshake_ms,
+        wire.first_byte_s and wire.first_byte_s * 1000,
+    )
+    plan = small()
+    link = case_link.build(plan, plan.cases[0], tmp_path)
+    found = time_floors.possible(sample, plan.cases[0], (1000, size), link)
+    assert found.floors_s[0] == pytest.approx(2 * link.plan.rtt_ms.min / 1e3, abs=0.01)
+    assert (found.status, "better than physics" in found.reason) == (
+        ("ok", False) if answer_s > 1.3 else ("failed", True)
+    )
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,13 @@ def test_a_wrong_file_is_named(tmp_path: Path, change: Any, words: str) -> None:
             ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""),
             captured(50_000, 299.0),
             "censored",
-            "within 315 s",
+            "time limit of 300 s reached after 50031 of 100000 bytes",
+        ),
+        (
+            ExitReport(-9, "it did not end within 2.0 s of SIGTERM", 0.1, 1, ""),
+            captured(50_000, 299.0),
+            "failed",
+            "of SIGTERM",
         ),
         (
             ExitReport(-9, "it did not end within 315 s", 0.1, 1, ""),

@@ -515,6 +515,44 @@ def test_a_key_update_is_not_believed_without_evidence(
     assert found.status == status and words in found.reason
 
 
+@pytest.mark.parametrize(
+    ("arrived", "last_s", "words"),
+    [
+        ([1000] * 50, 59.0, "time limit of 60 s reached after 49050 of 2097152 bytes"),
+        # What came after the limit does not count.
+        ([1000] * 51, 61.0, "time limit of 60 s reached after 49050 of 2097152 bytes"),
+        ([1500] * 2000, 59.0, "time limit of 60 s reached after 2097152 of 2097152 bytes"),
+        ([1000] * 50, 40.0, "it stalled: nothing arrived after 40.0 s"),
+    ],
+)
+def test_a_time_limit_blames_nobody(
+    arrived: list[int], last_s: float, words: str, tmp_path: Path
+) -> None:
+    transfer, pair = request(tmp_path, files_bytes=[2097152], timeout_s=60), pair_of_one()
+    pair.server(transfer)
+    pair.client(transfer, 0)
+    times = [1.0 + n / 1000 for n in range(len(arrived) - 1)] + [last_s]
+    data = [Datagram(t, True, n, ("1-rtt",)) for t, n in zip(times, arrived, strict=True)]
+    wire = CapturedTransfer(UDP, (Datagram(0.0, False, 1200, ("initial",)), *data))
+    ended = ExitReport(-9, "it did not end within 75 s", 0.1, 1, "")
+    found = pair.sample(transfer, 0, ended, wire)
+    assert (found.status, found.reason) == ("failed", words)
+
+
+@pytest.mark.promise("P78")
+def test_an_unknown_version_is_unsupported_and_not_misread(tmp_path: Path) -> None:
+    transfer, pair = request(tmp_path, handshakes=1, retry=False), pair_of_one()
+    pair.server(transfer)
+    pair.client(transfer, 0)
+    sent = [Datagram(n / 10, n > 0, 1200, ("unknown",), (), (0x6B3343D0,)) for n in range(3)]
+    wire = CapturedTransfer(UDP, (*sent, Datagram(4.0, True, 320, ("1-rtt",))))
+    assert "wrong file" in pair.sample(transfer, 0, DONE, wire).reason
+    for file in (tmp_path / "www").iterdir():
+        shutil.copy(file, tmp_path / CLIENT / "downloads")
+    found = pair.sample(transfer, 0, DONE, wire)
+    assert found.status == "unsupported" and "unknown version 0x6b3343d0" in found.reason
+
+
 def test_a_lacking_test_case_has_its_reason(tmp_path: Path) -> None:
     pair = pair_of_one()
     assert pair.unsupported_reason(request(tmp_path, lacking="no NAT").case) == "no NAT"

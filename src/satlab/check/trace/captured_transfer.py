@@ -305,7 +305,7 @@ def transfer_of(
     servers = set(server) if isinstance(server, Sequence) else {server}
     datagrams: list[Datagram] = []
     connections = _Connections()
-    protocol = start_ns = 0
+    protocol, start_ns = 0, packets[0].t_ns if packets else 0
     for packet in packets:
         segment = _parse(packet, servers, port)
         if segment is None or protocol not in (0, segment.protocol):
@@ -313,7 +313,7 @@ def transfer_of(
         if segment.from_server and not datagrams:
             continue
         protocol = segment.protocol
-        start_ns = start_ns or packet.t_ns
+        start_ns = start_ns if datagrams else packet.t_ns
         parts = connections.packets(segment) if protocol == UDP else []
         datagrams.append(
             Datagram(

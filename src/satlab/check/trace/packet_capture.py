@@ -105,7 +105,7 @@ class Capture:
                 number = (number + 1) % BLOCKS
 
 
-def _filter(link_bytes: int, snap_bytes: int) -> bytes:
+def filter_program(link_bytes: int, snap_bytes: int) -> bytes:
     """Return the classic BPF program that returns how many bytes of a packet are kept: `snap_bytes`,
     more of long QUIC headers. `link_bytes` precede the IP header.
     """
@@ -132,7 +132,9 @@ def _open(interface: str, snap_bytes: int) -> socket.socket:
     """Open the ring in this thread's network namespace."""
     ring = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     ring.bind((interface, 0))  # captures nothing, but names the kind of link
-    program = _filter(0 if ring.getsockname()[3] == ARPHRD_NONE else ETHERNET_BYTES, snap_bytes)
+    program = filter_program(
+        0 if ring.getsockname()[3] == ARPHRD_NONE else ETHERNET_BYTES, snap_bytes
+    )
     ring.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
     ring.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
     words = ctypes.create_string_buffer(program)

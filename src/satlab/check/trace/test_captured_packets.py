@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Captured packets: files, QUIC packets of a datagram, times of a transfer, symptoms."""
 
+import ctypes
+import socket
 import struct
+from collections.abc import Callable
 from dataclasses import replace
-from ipaddress import IPv4Address
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
@@ -11,14 +14,13 @@ import pytest
 from satlab.check.trace import packet_capture, pcap
 from satlab.check.trace.captured_transfer import (
     MIN_OVERHEAD_BYTES,
+    Address,
     CapturedTransfer,
     Datagram,
     tcp_retransmitted_share,
     transfer_of,
 )
 from satlab.check.trace.conftest import (
-    CLIENT,
-    CLIENT_PORT,
     PORT,
     SERVER,
     long_packet,
@@ -42,6 +44,55 @@ def test_a_file_of_packets_is_read_as_written(tmp_path: Path) -> None:
     (tmp_path / "y.pcap").write_bytes(b"no pcap, but as long as the head of one")
     with pytest.raises(ValueError, match="not a pcap"):
         pcap.read(tmp_path / "y.pcap")
+
+
+def ipv6(packet: Packet, next_header: int = UDP) -> Packet:
+    """Return the packet with an IPv6 header in place of its IPv4 header."""
+    traffic_class = packet.head[1]
+    head = struct.pack("!IHBB", 6 << 28 | traffic_class << 20, packet.length - 20, next_header, 64)
+    ends = (IPv6Address(int.from_bytes(packet.head[at : at + 4])).packed for at in (12, 16))
+    return Packet(packet.t_ns, packet.length + 20, head + b"".join(ends) + packet.head[20:])
+
+
+def kept(head: bytes, snap_bytes: int) -> int:
+    """Return how many bytes of a packet the kernel keeps."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        program = packet_capture.filter_program(0, snap_bytes)
+        words = ctypes.create_string_buffer(program)
+        option = struct.pack("HP", len(program) // 8, ctypes.addressof(words))
+        theirs.setsockopt(socket.SOL_SOCKET, packet_capture.SO_ATTACH_FILTER, option)
+        ours.send(head)
+        return len(theirs.recv(1 << 16))
+
+
+@pytest.mark.parametrize("form", [lambda packet: packet, ipv6])
+def test_the_kernel_keeps_more_of_long_headers(form: Callable[[Packet], Packet]) -> None:
+    long = form(udp(long_packet("initial", b"cli", 5000), t_ns=0)).head
+    short, other = (
+        form(udp(short_packet(size=5000), t_ns=0)).head,
+        form(edited(udp(b"\xff" * 5000, t_ns=0), byte_9=bytes([TCP]))).head,
+    )
+    if form is ipv6:
+        other = ipv6(udp(b"\xff" * 5000, t_ns=0), TCP).head
+    assert [kept(head, 80) for head in (long, short, other)] == [4096, 80, 80]
+    assert kept(short, pcap.WHOLE_SNAP_BYTES) == len(short)
+
+
+def test_a_transfer_over_ipv6_is_read(tmp_path: Path) -> None:
+    first = udp(long_packet("initial", b"cli", 1100), t_ns=100, from_server=False, ecn=2)
+    answer = udp(long_packet("initial", b"srv", 100, destination=b"cli"), t_ns=200, ecn=3)
+    pcap.write(tmp_path / "x.pcap", [ipv6(first), answer, ipv6(answer)])
+    packets, server = pcap.read(tmp_path / "x.pcap"), IPv6Address(int(SERVER))
+    found = transfer_of(packets, server, PORT)
+    assert found is not None and [one.ecn for one in found.datagrams] == [2, 3]
+    assert found.datagrams[0].server == Address(server, PORT)
+    assert found.datagrams[0].size == first.length - 28
+    both = transfer_of(packets, [SERVER, server], PORT)
+    assert both is not None and len(both.datagrams) == 3
+    assert transfer_of(packets, server, PORT + 1) is None
+    any_port = transfer_of(packets, server, None)
+    assert any_port is not None and len(any_port.datagrams) == 2
 
 
 def test_a_block_of_the_kernel_s_ring_is_parsed() -> None:
