@@ -70,7 +70,9 @@ def test_a_flow_gets_another_port_at_given_times(address: bool, seed: int) -> No
     addresses = {one for one, _ in seen}
     if address:
         assert GATEWAY not in addresses and len(addresses) >= 3
-        assert all(one in range(int(CLIENT) & ~0xFF, int(CLIENT) | 0xFF) for one in map(int, addresses))
+        assert all(
+            one in range(int(CLIENT) & ~0xFF, int(CLIENT) | 0xFF) for one in map(int, addresses)
+        )
     else:
         assert addresses == {CLIENT}
     assert answered(by, seen[-1], 111) == (CLIENT, 50000)

@@ -21,7 +21,7 @@ from satlab.check.trace import (
     quic_handshake,
     quic_headers,
 )
-from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.decrypted_packets import DecryptedPacket
 from satlab.check.trace.quic_handshake import Handshake
 from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind
@@ -202,7 +202,11 @@ def _max_streams(of: Evidence) -> str:
     granted = _parameter(_handshake_data(of), INITIAL_MAX_STREAMS_BIDI)
     if granted is None:
         return "the server's transport parameters have no limit of streams"
-    return f"the server granted {granted} streams at once, at most {most} expected" if granted > most else ""
+    return (
+        f"the server granted {granted} streams at once, at most {most} expected"
+        if granted > most
+        else ""
+    )
 
 
 def _handshake_data(of: Evidence) -> bytes:
@@ -267,7 +271,9 @@ def _ecn(of: Evidence) -> str:
 def _ipv6(of: Evidence) -> str:
     if of.case.host != "server6":
         return ""
-    count = sum(isinstance(one.client and one.client.ip, IPv4Address) for one in of.at_server.datagrams)
+    count = sum(
+        isinstance(one.client and one.client.ip, IPv4Address) for one in of.at_server.datagrams
+    )
     return f"{count} packets were of IPv4" if count else ""
 
 
@@ -287,7 +293,9 @@ def _paths(of: Evidence) -> str:
     for path in found:
         where = f"{path.client.ip} port {path.client.port}"
         if not path.challenged:
-            return f"the server did not validate the client's new path: no PATH_CHALLENGE to {where}"
+            return (
+                f"the server did not validate the client's new path: no PATH_CHALLENGE to {where}"
+            )
         # The end of the transfer may overtake an answer.
         if not path.answered and path.first_s < last_s - of.round_trip_s:
             return f"the client did not answer the PATH_CHALLENGE to {where}"

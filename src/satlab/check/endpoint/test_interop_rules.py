@@ -234,7 +234,7 @@ def test_the_limit_of_streams_is_read_from_the_transport_parameters(
 ) -> None:
     made = Endpoints(keys[False])
     path = made.path()
-    path.server._local_max_streams_bidi.value = limit  # noqa: SLF001
+    path.server._local_max_streams_bidi.value = limit
     exchanged(path, asks, until_s=3)
     found = verdict(made.evidence(tmp_path, path, case(max_streams=1000), log))
     assert words in found and bool(found) is bool(words)
@@ -285,7 +285,9 @@ def test_handshake_packets_must_be_of_version_2_alone(
     for from_server in (False, True):
         changed = tuple(
             replace(one, versions=tuple(1 for _ in one.versions))
-            if one.from_server is from_server and "handshake" in one.kinds and "initial" not in one.kinds
+            if one.from_server is from_server
+            and "handshake" in one.kinds
+            and "initial" not in one.kinds
             else one
             for one in of.wire.datagrams
         )
@@ -306,16 +308,16 @@ def silent(frame: str) -> Callable[[Path_], None]:
 
     def plant(path: Path_) -> None:
         if frame == "PATH_CHALLENGE":
-            original = path.server._find_network_path  # noqa: SLF001
+            original = path.server._find_network_path
 
             def known(addr: Any) -> Any:
                 found = original(addr)
                 found.is_validated = True
                 return found
 
-            path.server._find_network_path = known  # type: ignore[method-assign]  # noqa: SLF001
+            path.server._find_network_path = known  # type: ignore[method-assign]
         else:
-            handlers = path.client._QuicConnection__frame_handlers  # type: ignore[attr-defined]  # noqa: SLF001
+            handlers = path.client._QuicConnection__frame_handlers  # type: ignore[attr-defined]
             _, epochs = handlers[0x1A]
             handlers[0x1A] = (lambda _context, _kind, buf: buf.pull_bytes(8), epochs)
 
@@ -333,7 +335,12 @@ def nothing(_: Path_) -> None:
         (rebound("193.167.0.77"), True, nothing, ""),
         (lambda _: CLIENT, False, nothing, "the server saw one address and port"),
         (rebound(), True, nothing, "the server saw one address of the client alone"),
-        (rebound(), False, silent("PATH_CHALLENGE"), "no PATH_CHALLENGE to 193.167.0.100 port 50001"),
+        (
+            rebound(),
+            False,
+            silent("PATH_CHALLENGE"),
+            "no PATH_CHALLENGE to 193.167.0.100 port 50001",
+        ),
         (rebound(), False, silent("PATH_RESPONSE"), "the client did not answer"),
     ],
 )
@@ -398,7 +405,10 @@ def test_no_packet_may_be_of_ipv4(host: str, keys: dict[bool, pki.Pki], tmp_path
     exchanged(path, asks, until_s=3)
     found = verdict(made.evidence(tmp_path, path, case(host=host)))
     assert ("packets were of IPv4" in found) is (host == "server6")
-    six: tuple[Address, Address] = (("fd00:cafe:cafe::100", 50000), ("fd00:cafe:cafe:100::100", 443))
+    six: tuple[Address, Address] = (
+        ("fd00:cafe:cafe::100", 50000),
+        ("fd00:cafe:cafe:100::100", 443),
+    )
     packets = [packet(0, *six, b"\xc0" + bytes(1200), ecn=2), packet(1, *six[::-1], bytes(50))]
     wire = transfer_of(packets, [ip_address(SERVER[0]), ip_address(six[1][0])], 443)
     assert wire is not None and [one.from_server for one in wire.datagrams] == [False, True]
@@ -442,14 +452,14 @@ def test_ecn_needs_marks_and_reports_of_both_sides(
 
 def unlimited(path: Path_) -> None:
     """Plant a server that does not keep to the limit."""
-    original = path.server._find_network_path  # noqa: SLF001
+    original = path.server._find_network_path
 
     def known(addr: Any) -> Any:
         found = original(addr)
         found.bytes_received = 1 << 20
         return found
 
-    path.server._find_network_path = known  # type: ignore[method-assign]  # noqa: SLF001
+    path.server._find_network_path = known  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
