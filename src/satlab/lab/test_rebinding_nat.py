@@ -15,7 +15,7 @@ End = tuple[IPv4Address, int]
 
 def checksum(data: bytes) -> int:
     data += bytes(len(data) % 2)
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total = sum(int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return 0xFFFF ^ total

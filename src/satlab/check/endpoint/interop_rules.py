@@ -188,7 +188,7 @@ def _client_hellos(of: Evidence) -> str:
             if read is not None and not one.from_server:
                 found += any(
                     frame.kind == quic_frames.CRYPTO and not frame.offset
-                    for frame in quic_frames.frames(read[1])
+                    for frame in quic_frames.frames(read[1].plain)
                 )
     if found >= expected:
         return ""

@@ -34,21 +34,6 @@ from satlab.lab import pki
 Address = tuple[str, int]
 CLIENT: Address = ("193.167.0.100", 50000)
 SERVER: Address = ("193.167.100.100", 443)
-DELAY_S = 0.3
-
-
-@dataclass
-class Path_:
-    """What the path does with addresses, and the sides of a connection."""
-
-    client: QuicConnection
-    server: QuicConnection
-    client_seen: Callable[[float], Address] = lambda _: CLIENT
-    """The client's address at the server's interface."""
-    server_used: Callable[[float], Address] = lambda _: SERVER
-    """The address to which the client sends."""
-    at_client: list[Packet] = field(default_factory=list)
-    at_server: list[Packet] = field(default_factory=list)
 
 
 def packet(t_s: float, source: Address, to: Address, data: bytes, ecn: int = 0) -> Packet:
@@ -62,55 +47,78 @@ def packet(t_s: float, source: Address, to: Address, data: bytes, ecn: int = 0) 
     return Packet(round((1000 + t_s) * 1e9), len(head) + len(udp), head + udp)
 
 
-def exchanged(
-    path: Path_,
-    act: Callable[[QuicConnection], object],
-    until_s: float = 8.0,
-    later: tuple[float, Callable[[], object]] | None = None,
-) -> None:
-    """Connect, act as the client once the handshake is complete, act again `later` at a time, and
-    go on until `until_s`.
+@dataclass
+class Exchange:
+    """A client and a server of aioquic, `delay_s` apart, and what the path does with addresses.
+
+    `client_seen`: the client's address at the server's interface. `server_used`: the address to
+    which the client sends.
     """
-    client, server = path.client, path.server
-    on_way: list[tuple[float, int, bool, bytes, Address]] = []
-    now, count, has_acted, has_arrived = 0.0, 0, False, False
-    client.connect(SERVER, now=now)
-    while now < until_s:
-        if later is not None and now >= later[0]:
-            later[1]()
-            later = None
-        for side in (client, server) if has_arrived else (client,):
-            to_server = side is client
-            for data, to in side.datagrams_to_send(now=now):
-                count += 1
-                seen, used = path.client_seen(now), path.server_used(now)
-                if to_server:
-                    path.at_client.append(packet(now, CLIENT, used, data))
-                    heapq.heappush(on_way, (now + DELAY_S, count, True, data, used))
-                else:
-                    path.at_server.append(packet(now, used, (to[0], to[1]), data))
-                    if (to[0], to[1]) == seen:
-                        heapq.heappush(on_way, (now + DELAY_S, count, False, data, used))
-        timers = [one for one in (client.get_timer(), server.get_timer()) if one is not None]
-        now = min([on_way[0][0] if on_way else until_s, *timers, until_s])
-        while on_way and on_way[0][0] <= now:
-            _, _, to_server, data, used = heapq.heappop(on_way)
+
+    client: QuicConnection
+    server: QuicConnection
+    client_seen: Callable[[float], Address] = lambda _: CLIENT
+    server_used: Callable[[float], Address] = lambda _: SERVER
+    at_client: list[Packet] = field(default_factory=list)
+    at_server: list[Packet] = field(default_factory=list)
+    delay_s: float = 0.3
+    now: float = 0.0
+    has_arrived: bool = False
+    on_way: list[tuple[float, int, bool, bytes, Address]] = field(default_factory=list)
+
+    def run(
+        self,
+        act: Callable[[QuicConnection], object],
+        until_s: float = 8.0,
+        later: tuple[float, Callable[[], object]] = (99, lambda: None),
+    ) -> None:
+        """Connect, act as the client once the handshake is complete, act again `later` at a time,
+        and go on until `until_s`.
+        """
+        events = []
+        at_s, again = later
+        self.client.connect(SERVER, now=self.now)
+        while self.now < until_s:
+            if self.now >= at_s:
+                again()
+                at_s = 99
+            self.send()
+            timers = [one.get_timer() or until_s for one in (self.client, self.server)]
+            self.now = min([*(one[0] for one in self.on_way[:1]), *timers, until_s])
+            self.deliver()
+            for side in (self.client, self.server):
+                if (side.get_timer() or until_s) <= self.now:
+                    side.handle_timer(now=self.now)
+            while (event := self.client.next_event()) is not None:
+                events.append(type(event).__name__)
+                if events[-1] == "HandshakeCompleted":
+                    act(self.client)
+        assert "HandshakeCompleted" in events
+
+    def send(self) -> None:
+        seen, used = self.client_seen(self.now), self.server_used(self.now)
+        for data, _ in self.client.datagrams_to_send(now=self.now):
+            self.at_client.append(packet(self.now, CLIENT, used, data))
+            self.carry(data, used, to_server=True)
+        for data, to in self.server.datagrams_to_send(now=self.now) if self.has_arrived else ():
+            self.at_server.append(packet(self.now, used, (to[0], to[1]), data))
+            if (to[0], to[1]) == seen:
+                self.carry(data, used, to_server=False)
+
+    def carry(self, data: bytes, used: Address, *, to_server: bool) -> None:
+        number = len(self.at_client) + len(self.at_server)
+        heapq.heappush(self.on_way, (self.now + self.delay_s, number, to_server, data, used))
+
+    def deliver(self) -> None:
+        while self.on_way and self.on_way[0][0] <= self.now:
+            _, _, to_server, data, used = heapq.heappop(self.on_way)
             if to_server:
-                seen, has_arrived = path.client_seen(now), True
-                path.at_server.append(packet(now, seen, used, data))
-                server.receive_datagram(data, seen, now=now)
+                seen, self.has_arrived = self.client_seen(self.now), True
+                self.at_server.append(packet(self.now, seen, used, data))
+                self.server.receive_datagram(data, seen, now=self.now)
             else:
-                path.at_client.append(packet(now, used, CLIENT, data))
-                client.receive_datagram(data, SERVER, now=now)
-        for side in (client, server):
-            timer = side.get_timer()
-            if timer is not None and timer <= now:
-                side.handle_timer(now=now)
-            while (event := side.next_event()) is not None:
-                if side is client and type(event).__name__ == "HandshakeCompleted":
-                    has_acted = True
-                    act(client)
-    assert has_acted
+                self.at_client.append(packet(self.now, used, CLIENT, data))
+                self.client.receive_datagram(data, SERVER, now=self.now)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +151,7 @@ class Endpoints:
     server: dict[str, Any] = field(default_factory=dict)
     log: io.StringIO = field(default_factory=io.StringIO)
 
-    def path(self, **how: Any) -> Path_:
+    def path(self, **how: Any) -> Exchange:
         client = QuicConfiguration(
             is_client=True, alpn_protocols=["hq-interop"], secrets_log_file=self.log, **self.client
         )
@@ -151,7 +159,7 @@ class Endpoints:
         server = QuicConfiguration(is_client=False, alpn_protocols=["hq-interop"], **self.server)
         server.load_cert_chain(self.keys.server_cert, self.keys.server_key)
         connected = QuicConnection(configuration=client)
-        return Path_(
+        return Exchange(
             connected,
             QuicConnection(
                 configuration=server,
@@ -160,7 +168,7 @@ class Endpoints:
             **how,
         )
 
-    def evidence(self, folder: Path, path: Path_, of: Case, log: str | None = None) -> Evidence:
+    def evidence(self, folder: Path, path: Exchange, of: Case, log: str | None = None) -> Evidence:
         """Return the evidence with the key log (None: the client's)."""
         (folder / "logs").mkdir(exist_ok=True)
         (folder / "logs/keys.log").write_text(self.log.getvalue() if log is None else log)
@@ -206,12 +214,29 @@ def test_only_chacha20_may_be_offered(
 ) -> None:
     made = Endpoints(keys[False], client={"cipher_suites": suites})
     path = made.path()
-    exchanged(path, asks)
+    path.run(asks)
     of = made.evidence(tmp_path, path, case(cipher="chacha20"))
     assert verdict(of) == words
     unseen = replace(of.wire, heads=())
     assert verdict(replace(of, wire=unseen)) == "no ClientHello was captured"
     assert "1 handshakes, 2 expected" in verdict(replace(of, case=case(handshakes=2)))
+
+
+def test_a_client_hello_is_counted_whenever_it_is_sent(
+    keys: dict[bool, pki.Pki], tmp_path: Path
+) -> None:
+    """Over 60 ms a client of aioquic sends it once, over 1.5 s again."""
+    found = []
+    for delay_s in (0.03, 0.75):
+        made = Endpoints(keys[False])
+        path = made.path(delay_s=delay_s)
+        path.run(asks)
+        of = made.evidence(tmp_path, path, case(client_hellos=2))
+        found.append(verdict(of))
+        assert not verdict(replace(of, case=case(client_hellos=1)))
+        unseen = replace(of.wire, datagrams=())
+        assert "was sent 0 times" in verdict(replace(of, wire=unseen))
+    assert found == ["the ClientHello was sent 1 times, at least 2 expected", ""]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +260,7 @@ def test_the_limit_of_streams_is_read_from_the_transport_parameters(
     made = Endpoints(keys[False])
     path = made.path()
     path.server._local_max_streams_bidi.value = limit
-    exchanged(path, asks, until_s=3)
+    path.run(asks, until_s=3)
     found = verdict(made.evidence(tmp_path, path, case(max_streams=1000), log))
     assert words in found and bool(found) is bool(words)
 
@@ -270,7 +295,7 @@ def test_both_sides_must_change_to_version_2(
 ) -> None:
     made = Endpoints(keys[False], client, server)
     path = made.path()
-    exchanged(path, asks, until_s=4)
+    path.run(asks, until_s=4)
     found = verdict(made.evidence(tmp_path, path, case(version2=wanted)))
     assert words in found and bool(found) is bool(words)
 
@@ -280,7 +305,7 @@ def test_handshake_packets_must_be_of_version_2_alone(
 ) -> None:
     made = Endpoints(keys[False], CHANGES)
     path = made.path()
-    exchanged(path, asks, until_s=4)
+    path.run(asks, until_s=4)
     of = made.evidence(tmp_path, path, case(version2=True))
     for from_server in (False, True):
         changed = tuple(
@@ -303,10 +328,10 @@ def rebound(address: str = CLIENT[0], port: int = 50001) -> Callable[[float], Ad
     return lambda t_s: CLIENT if t_s < 1.4 else (address, port)
 
 
-def silent(frame: str) -> Callable[[Path_], None]:
+def silent(frame: str) -> Callable[[Exchange], None]:
     """Plant a side that leaves out a frame of path validation."""
 
-    def plant(path: Path_) -> None:
+    def plant(path: Exchange) -> None:
         if frame == "PATH_CHALLENGE":
             original = path.server._find_network_path
 
@@ -324,7 +349,7 @@ def silent(frame: str) -> Callable[[Path_], None]:
     return plant
 
 
-def nothing(_: Path_) -> None:
+def nothing(_: Exchange) -> None:
     return
 
 
@@ -347,7 +372,7 @@ def nothing(_: Path_) -> None:
 def test_a_new_path_must_be_validated(
     seen: Callable[[float], Address],
     address: bool,
-    plant: Callable[[Path_], None],
+    plant: Callable[[Exchange], None],
     words: str,
     keys: dict[bool, pki.Pki],
     tmp_path: Path,
@@ -355,7 +380,7 @@ def test_a_new_path_must_be_validated(
     made = Endpoints(keys[False])
     path = made.path(client_seen=seen)
     plant(path)
-    exchanged(path, goes_on)
+    path.run(goes_on)
     of = made.evidence(tmp_path, path, case(rebinding={"address": address}))
     found = verdict(of)
     assert words in found and bool(found) is bool(words)
@@ -378,7 +403,7 @@ PREFERRED: Address = (SERVER[0], 4443)
 def test_a_client_moves_to_the_preferred_address_with_a_new_connection_id(
     moves_at_s: float,
     new_id: bool,
-    plant: Callable[[Path_], None],
+    plant: Callable[[Exchange], None],
     words: str,
     keys: dict[bool, pki.Pki],
     tmp_path: Path,
@@ -391,7 +416,7 @@ def test_a_client_moves_to_the_preferred_address_with_a_new_connection_id(
     )
     plant(path)
     change = path.client.change_connection_id if new_id else (lambda: None)
-    exchanged(path, goes_on, later=(moves_at_s, change))
+    path.run(goes_on, later=(moves_at_s, change))
     of = made.evidence(tmp_path, path, case(migrated=True))
     found = verdict(of)
     assert words in found and bool(found) is bool(words)
@@ -402,7 +427,7 @@ def test_a_client_moves_to_the_preferred_address_with_a_new_connection_id(
 def test_no_packet_may_be_of_ipv4(host: str, keys: dict[bool, pki.Pki], tmp_path: Path) -> None:
     made = Endpoints(keys[False])
     path = made.path()
-    exchanged(path, asks, until_s=3)
+    path.run(asks, until_s=3)
     found = verdict(made.evidence(tmp_path, path, case(host=host)))
     assert ("packets were of IPv4" in found) is (host == "server6")
     six: tuple[Address, Address] = (
@@ -443,14 +468,14 @@ def test_ecn_needs_marks_and_reports_of_both_sides(
 ) -> None:
     made = Endpoints(keys[False])
     path = made.path()
-    exchanged(path, asks, until_s=3)
+    path.run(asks, until_s=3)
     seen = client and {"client": client, "server": server}
     monkeypatch.setattr(interop_evidence, "ecn_seen", lambda *_: seen)
     found = verdict(made.evidence(tmp_path, path, case(ecn=True)))
     assert words in found and bool(found) is bool(words)
 
 
-def unlimited(path: Path_) -> None:
+def unlimited(path: Exchange) -> None:
     """Plant a server that does not keep to the limit."""
     original = path.server._find_network_path
 
@@ -473,7 +498,7 @@ def unlimited(path: Path_) -> None:
 )
 def test_a_server_sends_three_times_what_it_received(
     is_large: bool,
-    plant: Callable[[Path_], None],
+    plant: Callable[[Exchange], None],
     log: str | None,
     words: str,
     keys: dict[bool, pki.Pki],
@@ -482,7 +507,7 @@ def test_a_server_sends_three_times_what_it_received(
     made = Endpoints(keys[is_large])
     path = made.path()
     plant(path)
-    exchanged(path, asks)
+    path.run(asks)
     of = made.evidence(tmp_path, path, case(large_certificate=True), log)
     found = verdict(of)
     assert words in found and bool(found) is bool(words)
