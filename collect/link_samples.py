@@ -38,6 +38,8 @@ SERIES = {
     "link_release_late_p99_us": "late_p99_us",
 }
 """Metric of a series and the counter it is read from."""
+IMPAIRED = ("reordered_packets", "duplicated_packets", "corrupted_packets")
+"""Counters of impairments, which few runs have."""
 
 
 class Heard(Model):
@@ -64,6 +66,9 @@ class Counters(Model):
     dropped_packets: int
     marked_packets: int = 0
     lost_packets: int
+    reordered_packets: int = 0
+    duplicated_packets: int = 0
+    corrupted_packets: int = 0
     frames: int
     lost_frames: int | None = None
     frames_by_modcod: dict[str, int] = Field(default_factory=dict)
@@ -258,6 +263,8 @@ class _Direction:
         for name in ("in_packets", "out_bytes", "dropped_packets", "lost_packets", "late_packets"):
             self.sums[name] += getattr(counters, name)
         self.sums["lost_frames"] += counters.lost_frames or 0
+        for name in IMPAIRED:
+            self.sums[name] += getattr(counters, name)
         self.queue_max_bytes = max(self.queue_max_bytes, counters.queue_bytes)
         self.has_frames = self.has_frames or bool(counters.modcod_id)
         if counters.has_times:
@@ -286,6 +293,11 @@ class _Direction:
             Record("link_lost_packets", self.sums["lost_packets"], labels),
             Record("link_late_packets", self.sums["late_packets"], labels),
             Record("link_queue_max_bytes", self.queue_max_bytes, labels),
+            *(
+                Record(f"link_{name}", self.sums[name], labels)
+                for name in IMPAIRED
+                if self.sums[name]
+            ),
             *self._times(labels),
             *self.fifos.records(labels),
             *self._slots(labels),

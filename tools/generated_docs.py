@@ -46,12 +46,14 @@ LINK_HEAD = f"""# Options of a link
 
 `satlab run` and `satlab up` take these options. Web forms, the REST API (`link` of a launch) and campaigns (`options`)
 take the same values by their names. With `--emulator opensand` only options that are marked in the column *OpenSAND*
-work. {MADE}"""
+work. In a run, impairments and drop lists start with the scenario: the calibration before it meets a link without them.
+{MADE}"""
 CHANGE_HEAD = """
 ## Changes of a link that is up
 
-`satlab link set DIRECTION` takes these options. The job satlab_link takes all of them except `--terminal`, `--gateway`
-and `--aqm-target-ms`. The `set` of a timeline has objects instead ([schema](../schemas/link-control.schema.json)), e.g.
+`satlab link set DIRECTION` takes these options. The job satlab_link takes all of them except `--terminal`, `--gateway`,
+`--aqm-target-ms` and those of *Impairments*. The `set` of a timeline has objects instead
+([schema](../schemas/link-control.schema.json)), e.g.
 `{"direction": "forward", "loss": {"ratio": 0.01, "unit": "packet"}, "queue": {"packets": 200}}`.
 """
 RESULTS = ROOT / "docs" / "results"

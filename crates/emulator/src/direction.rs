@@ -3,13 +3,14 @@
 
 use link::{
     Aqm, Carrier, CoDel, FqCoDel, GilbertElliott, Jitter, Loss, LossModel, LossUnit, Nanos, Pie,
+    Reorder,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::traces::Traces;
-use crate::units::{Ms, Ratio, Seconds};
+use crate::units::{Ms, Ratio, Seconds, ns_of_ms};
 
 /// Full-size IPv4 packet on a path with an MTU of 1500.
 pub const IP_PACKET_BYTES: usize = 1500;
@@ -270,6 +271,16 @@ pub(crate) enum LossFields {
         file: String,
         unit: Unit,
     },
+    /// Single units, by their numbers.
+    List {
+        #[serde(rename = "model")]
+        #[schemars(extend("const" = "list"))]
+        _model: String,
+        /// counted from 1 since these losses are in force; what the queue drops does not count
+        #[schemars(length(min = 1, max = 10_000), inner(range(min = 1)))]
+        numbers: Vec<u64>,
+        unit: Unit,
+    },
 }
 
 impl Losses {
@@ -323,6 +334,13 @@ impl LossFields {
                 };
                 (bursts, unit)
             }
+            Self::List {
+                mut numbers, unit, ..
+            } => {
+                numbers.sort_unstable();
+                numbers.dedup();
+                (LossModel::Numbers(numbers.into()), unit)
+            }
             Self::Trace { file, unit, .. } => {
                 let unread = || serde::de::Error::custom(format!("{file}: was not read"));
                 (traces.model(&file).ok_or_else(unread)?, unit)
@@ -356,6 +374,31 @@ impl From<JitterFields> for Jitter {
                 sigma: sigma_ms.ns(),
             },
         }
+    }
+}
+
+/// Packets that later ones overtake.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "reorder")]
+pub(crate) struct ReorderFields {
+    /// share of the packets that are held back; 0: packets keep their order
+    ratio: Ratio,
+    /// a held packet goes on behind so many later ones; left out: only after `ms`
+    #[schemars(range(min = 1, max = 10_000))]
+    packets: Option<u64>,
+    /// longest time that a packet is held back
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 10_000))]
+    ms: f64,
+}
+
+impl From<ReorderFields> for Option<Reorder> {
+    fn from(fields: ReorderFields) -> Self {
+        (fields.ratio.0 > 0.0).then(|| Reorder {
+            ratio: fields.ratio.0,
+            packets: fields.packets,
+            hold: ns_of_ms(fields.ms).max(1),
+        })
     }
 }
 
@@ -404,6 +447,7 @@ mod tests {
                 {"model": "gilbert-elliott", "p": 0.01, "r": 0.167, "step_ms": 1, "min_burst_ms": 10, "unit": "frame"},
                 {"model": "bursts", "period_ms": 1000, "duration_ms": 20, "unit": "packet"},
                 {"ratio": 0.01, "unit": "packet"},
+                {"model": "list", "numbers": [7, 2, 7], "unit": "packet"},
             ]);
             forward["jitter"] = json!({"mean_ms": 3, "sigma_ms": 0.5});
             forward["outages_s"] = json!([[1, 2.5], [3, 4]]);
@@ -427,7 +471,8 @@ mod tests {
         );
         assert_eq!(read.losses[2], Loss::random(0.01, LossUnit::Packet));
         let windows = [1_000_000_000..2_500_000_000, 3_000_000_000..4_000_000_000];
-        assert_eq!(read.losses[3].model, LossModel::Windows(windows.into()));
+        assert_eq!(read.losses[3].model, LossModel::Numbers([2, 7].into()));
+        assert_eq!(read.losses[4].model, LossModel::Windows(windows.into()));
         let (mean, sigma) = (3_000_000, 500_000);
         assert_eq!(read.jitter, Jitter::Normal { mean, sigma });
         let uniform = direction(|forward| forward["jitter"] = json!({"uniform_ms": 2})).unwrap();
@@ -444,6 +489,7 @@ mod tests {
                 {"model": "trace", "file": "/nonexistent", "unit": "packet"},
                 {"model": "gilbert-elliott", "p": 0.1, "r": 0.1, "min_burst_ms": 5, "unit": "packet"},
                 7,
+                {"model": "list", "numbers": [0], "unit": "packet"},
             ]);
             forward["jitter"] = json!({"mean_ms": 1});
             forward["outages_s"] = json!([[2, 1]]);
@@ -460,6 +506,7 @@ mod tests {
             "forward.loss[1]: a burst of duration_ms does not fit",
             "forward.loss[2].file: /nonexistent: cannot be read",
             "forward.loss[4]: is not an object",
+            "forward.loss[5].numbers[0]: 0 is not allowed",
             "forward.jitter.sigma_ms: is missing",
             "forward.outages_s: [[2,1]] is not allowed (pairs",
         ] {

@@ -85,7 +85,7 @@ struct Segment<Frames> {
     queue_discipline: Discipline,
     queue_ecn: bool,
     bdp_bytes: u64,
-    /// share of units lost in the long run; outages left out
+    /// share of units lost in the long run; outages and lists left out
     loss_ratio: f64,
     loss_unit: Unit,
     /// outages count as trace
@@ -115,6 +115,7 @@ enum Model {
     GilbertElliott,
     Bursts,
     Trace,
+    List,
 }
 
 /// Frames of a DVB-S2 carrier.
@@ -361,6 +362,7 @@ impl<Frames> Segment<Frames> {
                     LossModel::GilbertElliott(_) => Model::GilbertElliott,
                     LossModel::Bursts { .. } => Model::Bursts,
                     LossModel::Windows(_) | LossModel::Units(_) => Model::Trace,
+                    LossModel::Numbers(_) => Model::List,
                 })
                 .collect(),
             jitter_mean_ms: link.jitter.mean_ns() / 1e6,

@@ -2,21 +2,24 @@
 //! What a request or a step of the timeline sets, and the changes of the links that follow.
 
 use dvb::modcod::ModCod;
-use link::{Carrier, Change, Handover, Jitter, Loss, Nanos, Waiting};
+use link::{Carrier, Change, Handover, Impairment, Jitter, Loss, Nanos, Waiting};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::direction::{JitterFields, Losses, Queue, QueueFields, bdp_bytes};
+use crate::direction::{JitterFields, Losses, Queue, QueueFields, ReorderFields, bdp_bytes};
 use crate::scheduled::{Origin, Scheduled};
 use crate::traces::Traces;
-use crate::units::{Baud, DelayMs, Mbps, ns_of_s};
+use crate::units::{Baud, DelayMs, Mbps, Ratio, ns_of_s};
 
 /// What can change; of a wire the first ones alone.
-pub(crate) const CHANGES: [&str; 10] = [
+pub(crate) const CHANGES: [&str; 13] = [
     "delay_ms",
     "loss",
     "jitter",
+    "reorder",
+    "duplicate",
+    "corrupt",
     "outage",
     "queue",
     "attenuation_db",
@@ -25,7 +28,7 @@ pub(crate) const CHANGES: [&str; 10] = [
     "handover",
     "gateway",
 ];
-pub(crate) const CHANGES_OF_WIRES: usize = 4;
+pub(crate) const CHANGES_OF_WIRES: usize = 7;
 
 /// Changes of one direction, or of both of the satellite link, while the link runs.
 #[derive(Deserialize, JsonSchema)]
@@ -40,6 +43,11 @@ pub(crate) struct SetFields {
     delay_ms: Option<DelayMs>,
     loss: Option<Losses>,
     jitter: Option<JitterFields>,
+    reorder: Option<ReorderFields>,
+    /// share of the packets that come twice, the copy directly behind the packet
+    duplicate: Option<Ratio>,
+    /// share of the UDP datagrams with one flipped bit in their payload, and a checksum that fits
+    corrupt: Option<Ratio>,
     /// true: nothing that is sent gets through, until false; or for this many seconds
     #[schemars(extend("remedy" = "true, false, or seconds above 0 to 1e9"))]
     outage: Option<OutageFields>,
@@ -132,6 +140,7 @@ enum What {
     Delay(Nanos),
     Losses(Vec<Loss>),
     Jitter(Jitter),
+    Impairment(Impairment),
     Outage(bool, Option<Nanos>),
     Queue(Queue),
     Attenuation(f64),
@@ -213,6 +222,12 @@ impl SetRequest {
                 .transpose()?
                 .map(What::Losses),
             set.jitter.map(|it| What::Jitter(it.into())),
+            set.reorder
+                .map(|it| What::Impairment(Impairment::Reorder(it.into()))),
+            set.duplicate
+                .map(|it| What::Impairment(Impairment::Duplicate(it.0))),
+            set.corrupt
+                .map(|it| What::Impairment(Impairment::Corrupt(it.0))),
             set.outage.map(|it| match it {
                 OutageFields::IsDown(is_down) => What::Outage(is_down, None),
                 OutageFields::Seconds(s) => What::Outage(true, Some(ns_of_s(s))),
@@ -291,6 +306,7 @@ impl What {
                 (Change::Losses(all), None)
             }
             Self::Jitter(jitter) => (Change::Jitter(*jitter), None),
+            Self::Impairment(impairment) => (Change::Impairment(*impairment), None),
             Self::Outage(is_down, lasts) => (Change::Outage(*is_down), *lasts),
             Self::Queue(queue) => {
                 let bdp = bdp_bytes(&target.carrier, target.rtt_ns);

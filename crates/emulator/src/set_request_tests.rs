@@ -6,7 +6,7 @@ use crate::config::parse_alone as parse;
 use crate::config_checks;
 use crate::links;
 use crate::testing::example;
-use link::LossUnit;
+use link::{LossUnit, Reorder};
 use serde_json::json;
 
 fn set(value: &Value) -> Result<SetRequest, String> {
@@ -76,6 +76,45 @@ fn both_directions_get_every_change() {
         ]
     });
     assert_eq!(changes(&set), expected.concat());
+}
+
+#[test]
+fn impairments_are_changes_of_every_direction() {
+    let reorder = json!({"ratio": 0.1, "packets": 2, "ms": 50});
+    let requested = json!({"direction": "terrestrial_down", "reorder": reorder, "duplicate": 0.2, "corrupt": 0});
+    let (ratio, packets, hold) = (0.1, Some(2), 50_000_000);
+    let expected = [
+        Impairment::Reorder(Some(Reorder {
+            ratio,
+            packets,
+            hold,
+        })),
+        Impairment::Duplicate(0.2),
+        Impairment::Corrupt(0.0),
+    ];
+    let expected = expected.map(|it| (2, Change::Impairment(it), None));
+    assert_eq!(changes(&set(&requested).unwrap()), expected);
+    let off = json!({"direction": "return", "reorder": {"ratio": 0, "ms": 1}});
+    let kept = Change::Impairment(Impairment::Reorder(None));
+    assert_eq!(changes(&set(&off).unwrap()), [(1, kept, None)]);
+}
+
+#[test]
+fn impossible_impairments_are_refused() {
+    let reorder = json!({"ratio": 2, "packets": 0, "ms": 0, "depth": 1});
+    let faults =
+        set(&json!({"direction": "both", "reorder": reorder, "duplicate": -1, "corrupt": "x"}))
+            .unwrap_err();
+    for expected in [
+        "set.reorder.ratio: 2 is not allowed",
+        "set.reorder.packets: 0 is not allowed",
+        "set.reorder.ms: 0 is not allowed",
+        "set.reorder.depth: is unknown",
+        "set.duplicate: -1 is not allowed",
+        "set.corrupt: \"x\" is not allowed",
+    ] {
+        assert!(faults.contains(expected), "{expected} not in\n{faults}");
+    }
 }
 
 #[test]

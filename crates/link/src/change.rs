@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! Changes of a link at run time.
 
-use crate::{Carrier, Jitter, LinkConfig, LinkError, Loss, Nanos, Queue};
+use crate::{Carrier, Impairments, Jitter, LinkConfig, LinkError, Loss, Nanos, Queue, Reorder};
 use dvb::dama::Grant;
 use dvb::modcod::ModCod;
 
@@ -15,6 +15,9 @@ pub enum Change {
     Losses(Vec<Loss>),
     /// Jitter, in place of the one before.
     Jitter(Jitter),
+    /// One of the impairments, in place of the one before; it starts anew. What is held back goes on
+    /// at once.
+    Impairment(Impairment),
     /// True: nothing that is sent from now on gets through, until false. Frames are sent all the
     /// same.
     Outage(bool),
@@ -47,6 +50,30 @@ pub enum Change {
         /// Bursts kept for requests.
         signalling: u32,
     },
+}
+
+/// A change of one of the impairments; the others stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Impairment {
+    /// `None`: packets keep their order.
+    Reorder(Option<Reorder>),
+    /// Share of the packets.
+    Duplicate(f64),
+    /// Share of the UDP datagrams.
+    Corrupt(f64),
+}
+
+impl Impairment {
+    fn of(self, before: Impairments) -> Impairments {
+        match self {
+            Self::Reorder(reorder) => Impairments { reorder, ..before },
+            Self::Duplicate(duplicate) => Impairments {
+                duplicate,
+                ..before
+            },
+            Self::Corrupt(corrupt) => Impairments { corrupt, ..before },
+        }
+    }
 }
 
 impl Change {
@@ -118,6 +145,9 @@ pub(crate) fn changed(config: &LinkConfig, change: &Change) -> Result<LinkConfig
         Change::Delay(delay) => config.delay = *delay,
         Change::Losses(losses) => config.losses.clone_from(losses),
         Change::Jitter(jitter) => config.jitter = *jitter,
+        Change::Impairment(impairment) => {
+            config.impairments = impairment.of(config.impairments);
+        }
         Change::Outage(_) | Change::Plan { .. } => {}
         Change::Plans(change) => {
             if let Some(demand) = &mut config.demand {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The path behind the carrier: losses, propagation, jitter.
+//! The path behind the carrier: losses, propagation, jitter, impairments of single packets.
 
+use crate::impairments::Impairing;
 use crate::jitter::Jittering;
+use crate::ledger::Counters;
 use crate::loss::Losses;
 use crate::random::{Process, generator, hits};
 use crate::ring::Ring;
@@ -13,6 +15,7 @@ use rand_pcg::Pcg64;
 pub(crate) struct Channel {
     pub(crate) losses: Losses,
     pub(crate) jitter: Jittering,
+    impairing: Impairing,
     pub(crate) delay: Nanos,
     /// Probability that a frame is not understood.
     pub(crate) frame_error_ratio: f64,
@@ -29,6 +32,7 @@ impl Channel {
         Self {
             losses: Losses::new(&config.losses, config.seed, 0),
             jitter: Jittering::new(config.jitter, config.seed, 0),
+            impairing: Impairing::new(config.impairments, config.seed, 0),
             delay: config.delay,
             frame_error_ratio: frame_error_ratio(config),
             is_down: false,
@@ -74,23 +78,43 @@ impl Channel {
     }
 
     /// A packet sent at `now` gets through.
-    pub(crate) fn deliver(&mut self, now: Nanos, packet: &[u8]) {
+    pub(crate) fn deliver(&mut self, now: Nanos, packet: &[u8], counters: &mut Counters) {
         let due = now
             .saturating_add(self.delay)
             .saturating_add(self.jitter.next());
         self.last_due = self.last_due.max(due);
-        self.in_flight.push(self.last_due, packet);
+        if self.impairing.is_off() {
+            self.in_flight.push(self.last_due, packet);
+        } else {
+            let in_flight = &mut self.in_flight;
+            self.impairing
+                .deliver(self.last_due, packet, in_flight, counters);
+        }
     }
 
-    /// When the oldest packet in flight is due.
+    /// Goes over to other impairments; what is held back goes on.
+    pub(crate) fn impair(&mut self, impairing: Impairing) {
+        let in_flight = &mut self.in_flight;
+        self.impairing.change(impairing, self.last_due, in_flight);
+    }
+
+    /// When the next packet is due, of those in flight and those held back.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.next_in_flight().or_else(|| self.impairing.next_due())
+    }
+
+    /// When the oldest packet in flight is due: before all that is still to be sent.
+    pub(crate) fn next_in_flight(&self) -> Option<Nanos> {
         self.in_flight.front()
     }
 
-    /// Takes the oldest packet in flight if it is due.
+    /// Takes the oldest packet in flight, or a held one, if it is due.
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>) -> Option<Nanos> {
-        self.next_due().filter(|&due| due <= now)?;
-        self.in_flight.pop(out)
+        match self.next_in_flight() {
+            Some(due) if due <= now => self.in_flight.pop(out),
+            Some(_) => None,
+            None => self.impairing.pop(now, out),
+        }
     }
 }
 

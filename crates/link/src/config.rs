@@ -2,7 +2,8 @@
 //! The configuration of one direction.
 
 use crate::{
-    Acm, Carrier, Classes, Demand, Jitter, Loss, LossModel, Nanos, Queue, RandomAccess, Signalling,
+    Acm, Carrier, Classes, Demand, Impairments, Jitter, Loss, LossModel, Nanos, Queue,
+    RandomAccess, Signalling,
 };
 use dvb::acm::ErrorModel;
 use dvb::modcod::ModCod;
@@ -21,6 +22,8 @@ pub struct LinkConfig {
     pub losses: Vec<Loss>,
     /// Variation of the delay.
     pub jitter: Jitter,
+    /// Reordering, duplication and corruption of packets that come through.
+    pub impairments: Impairments,
     /// Reception of the frames; `None`: perfect. A wire ignores it.
     pub reception: Option<Reception>,
     /// Selection of the MODCOD of a forward carrier; `None`: constant. Needs a reception.
@@ -99,6 +102,12 @@ pub enum LinkError {
     /// The jitter is too long.
     #[error("jitter of {0} ns is above an hour")]
     Jitter(Nanos),
+    /// The share of an impairment is none.
+    #[error("share {0} of an impairment is outside 0..=1")]
+    Share(f64),
+    /// Reordering by no packet, or without a longest time.
+    #[error("reordering needs at least one packet, and a longest time above 0 and up to an hour")]
+    Reorder,
     /// `Es/N0` or the width of the error model is not a number, or the width is not above 0.
     #[error("Es/N0 must be a number, the width of its slope above 0")]
     Reception,
@@ -159,7 +168,7 @@ pub enum LinkError {
     SharedChange,
     /// On a carrier with random access losses, delay and reception change; the rest stays.
     #[error(
-        "a carrier with random access stays as it is but for delay, losses, jitter, outage, Es/N0 and attenuation"
+        "a carrier with random access stays as it is but for delay, losses, jitter, impairments, outage, Es/N0 and attenuation"
     )]
     RandomChange,
     /// A wire has no frames that one process could send to another.
@@ -177,7 +186,7 @@ impl LinkConfig {
         allowed.map(|&coding| self.carrier.with_coding(coding))
     }
 
-    /// A perfect link: no loss, jitter or reception fault.
+    /// A perfect link: no loss, jitter, impairment or reception fault.
     #[must_use]
     pub const fn new(carrier: Carrier, delay: Nanos, queue: Queue, seed: u64) -> Self {
         Self {
@@ -186,6 +195,11 @@ impl LinkConfig {
             queue,
             losses: Vec::new(),
             jitter: Jitter::None,
+            impairments: Impairments {
+                reorder: None,
+                duplicate: 0.0,
+                corrupt: 0.0,
+            },
             reception: None,
             acm: None,
             demand: None,
@@ -203,6 +217,7 @@ impl LinkConfig {
     pub fn check(&self) -> Result<(), LinkError> {
         self.losses.iter().try_for_each(|loss| loss.model.check())?;
         self.jitter.check()?;
+        self.impairments.check()?;
         self.reception.iter().try_for_each(Reception::check)?;
         if self.carrier != Carrier::Wire {
             self.queue.check()?;

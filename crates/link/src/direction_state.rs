@@ -9,6 +9,7 @@ use crate::change::{Change, changed};
 use crate::channel::{Channel, frame_error_ratio};
 use crate::config::{LinkConfig, LinkError};
 use crate::frame_grid::Grid;
+use crate::impairments::Impairing;
 use crate::jitter::Jittering;
 use crate::ledger::Ledger;
 use crate::loss::Losses;
@@ -131,6 +132,11 @@ impl DirectionState {
             Change::Losses(losses) => self.channel.losses = Losses::new(losses, seed, generation),
             Change::Jitter(jitter) => {
                 self.channel.jitter = Jittering::new(*jitter, seed, generation);
+            }
+            Change::Impairment(_) => {
+                let impairments = self.config.impairments;
+                self.channel
+                    .impair(Impairing::new(impairments, seed, generation));
             }
             Change::Outage(is_down) => self.channel.is_down = *is_down,
             Change::EsN0(_) | Change::Attenuation(_) | Change::Queue(_) | Change::Transfer(_) => {}

@@ -27,6 +27,14 @@ pub struct Counters {
     pub packets_lost: u64,
     /// Bytes of these packets.
     pub bytes_lost: u64,
+    /// Packets that at least one later packet overtook.
+    pub packets_reordered: u64,
+    /// Copies of packets, contained in `packets_out` once they are handed out.
+    pub packets_duplicated: u64,
+    /// Bytes of these copies.
+    pub bytes_duplicated: u64,
+    /// UDP datagrams with a flipped bit.
+    pub packets_corrupted: u64,
     /// BBFRAMEs or bursts sent; at a receiver apart from its sender, those that came or were
     /// missed.
     pub frames_sent: u64,
@@ -82,6 +90,10 @@ impl AddAssign for Counters {
         self.packets_marked += other.packets_marked;
         self.packets_lost += other.packets_lost;
         self.bytes_lost += other.bytes_lost;
+        self.packets_reordered += other.packets_reordered;
+        self.packets_duplicated += other.packets_duplicated;
+        self.bytes_duplicated += other.bytes_duplicated;
+        self.packets_corrupted += other.packets_corrupted;
         self.frames_sent += other.frames_sent;
         self.frames_lost += other.frames_lost;
         self.frame_bytes_available += other.frame_bytes_available;

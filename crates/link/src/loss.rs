@@ -51,6 +51,8 @@ pub enum LossModel {
     Windows(Arc<[Range<Nanos>]>),
     /// Unit `k` is lost if entry `k` is true; after the last entry the first follows again.
     Units(Arc<[bool]>),
+    /// The units of these numbers are lost, counted from 1 since the process started; rising.
+    Numbers(Arc<[u64]>),
 }
 
 /// Two-state Markov chain (Gilbert 1960, Elliott 1963), in the good state at time 0.
@@ -80,7 +82,7 @@ impl Loss {
 }
 
 impl LossModel {
-    /// Share of units lost in the long run; 0 for windows, which end.
+    /// Share of units lost in the long run; 0 for windows and numbers, which end.
     #[must_use]
     pub fn mean_ratio(&self) -> f64 {
         match self {
@@ -92,7 +94,7 @@ impl LossModel {
             Self::Bursts {
                 period, duration, ..
             } => *duration as f64 / *period as f64,
-            Self::Windows(_) => 0.0,
+            Self::Windows(_) | Self::Numbers(_) => 0.0,
             Self::Units(units) => {
                 units.iter().filter(|&&lost| lost).count() as f64 / units.len() as f64
             }
@@ -127,7 +129,10 @@ impl LossModel {
                 Err(LinkError::LossTime)
             }
             Self::Units(units) if units.is_empty() => Err(LinkError::LossTime),
-            Self::Bursts { .. } | Self::Windows(_) | Self::Units(_) => Ok(()),
+            Self::Numbers(numbers) if !numbers.is_sorted_by(|a, b| a < b) => {
+                Err(LinkError::LossTime)
+            }
+            Self::Bursts { .. } | Self::Windows(_) | Self::Units(_) | Self::Numbers(_) => Ok(()),
         }
     }
 }
@@ -225,6 +230,10 @@ impl Running {
                 let lost = units[(self.steps % units.len() as u64) as usize];
                 self.steps += 1;
                 lost
+            }
+            LossModel::Numbers(numbers) => {
+                self.steps += 1;
+                numbers.binary_search(&self.steps).is_ok()
             }
         }
     }
@@ -474,6 +483,16 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_lost_once_and_counted_from_one() {
+        let got = pattern(LossModel::Numbers([1, 3, 4].into()), 1, 8, 1);
+        let lost: Vec<_> = (1..)
+            .zip(got)
+            .filter_map(|it| it.1.then_some(it.0))
+            .collect();
+        assert_eq!(lost, [1, 3, 4]);
+    }
+
+    #[test]
     fn impossible_models_are_refused() {
         for model in [
             LossModel::Bernoulli { ratio: 1.5 },
@@ -496,6 +515,7 @@ mod tests {
             LossModel::Windows([3..5, 4..6].into()),
             LossModel::Windows(std::iter::once(Range { start: 5, end: 3 }).collect()),
             LossModel::Units([].into()),
+            LossModel::Numbers([2, 2].into()),
         ] {
             assert!(model.check().is_err(), "{model:?}");
         }

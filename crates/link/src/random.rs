@@ -16,6 +16,9 @@ pub(crate) enum Process {
     Queue,
     /// Slots of random access, and backoff.
     Access,
+    Reordering,
+    Duplication,
+    Corruption,
 }
 
 /// The generator of a process; a run-time change that starts a process anew counts `generation` up.
@@ -26,6 +29,9 @@ pub(crate) fn generator(seed: u64, process: Process, generation: u64) -> Pcg64 {
         Process::Jitter => 2 << 32,
         Process::Queue => 3 << 32,
         Process::Access => 4 << 32,
+        Process::Reordering => 5 << 32,
+        Process::Duplication => 6 << 32,
+        Process::Corruption => 7 << 32,
     };
     // Odd constants keep the streams apart; the first loss process of a new link has the seed
     // itself.

@@ -9,6 +9,7 @@ use crate::departing_terminal::Leaving;
 use crate::direction_state::bytes_in_flight;
 use crate::drivable::Accepted;
 use crate::event_queue::EventQueue;
+use crate::impairments::Impairing;
 use crate::jitter::Jittering;
 use crate::ledger::{Counters, Ledger};
 use crate::loss::Losses;
@@ -153,7 +154,8 @@ impl Station {
         if self.channel.loses_packet(at) {
             self.ledger.lose(at, 1, whole.bytes.len() as u64);
         } else {
-            self.channel.deliver(at, &whole.bytes);
+            let counters = &mut self.ledger.counters;
+            self.channel.deliver(at, &whole.bytes, counters);
         }
     }
 }
@@ -291,8 +293,8 @@ impl SharedCarrier for RandomReturn {
         due.into_iter().chain(frame).min()
     }
 
-    /// Advances to `now` and changes the link of a terminal: its delay, losses, jitter, outage,
-    /// `Es/N0` or attenuation.
+    /// Advances to `now` and changes the link of a terminal: its delay, losses, jitter,
+    /// impairments, outage, `Es/N0` or attenuation.
     fn set(&mut self, now: Nanos, terminal: usize, change: &Change) -> Result<(), LinkError> {
         self.advance(now);
         let station = &mut self.terminals[terminal];
@@ -300,6 +302,7 @@ impl SharedCarrier for RandomReturn {
             Change::Delay(_)
             | Change::Losses(_)
             | Change::Jitter(_)
+            | Change::Impairment(_)
             | Change::Outage(_)
             | Change::EsN0(_)
             | Change::Attenuation(_) => {}
@@ -315,6 +318,9 @@ impl SharedCarrier for RandomReturn {
             Change::Delay(delay) => channel.delay = *delay,
             Change::Losses(losses) => channel.losses = Losses::new(losses, seed, generation),
             Change::Jitter(jitter) => channel.jitter = Jittering::new(*jitter, seed, generation),
+            Change::Impairment(_) => {
+                channel.impair(Impairing::new(config.impairments, seed, generation));
+            }
             Change::Outage(is_down) => channel.is_down = *is_down,
             _ => channel.frame_error_ratio = frame_error_ratio(&config),
         }

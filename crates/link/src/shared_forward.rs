@@ -356,7 +356,7 @@ impl Downlink {
             if channel.loses_frame(now) | channel.loses_packet(now) {
                 self.ledger.lose(now, 1, packet.len() as u64);
             } else {
-                channel.deliver(now, &packet);
+                channel.deliver(now, &packet, &mut self.ledger.counters);
             }
         }
     }
@@ -401,7 +401,7 @@ impl Downlink {
             self.decapsulator.receive(part, |packet| {
                 if !channel.loses_packet(end) {
                     kept += Volume::of_packet(packet.len());
-                    channel.deliver(end, packet);
+                    channel.deliver(end, packet, &mut ledger.counters);
                 }
             });
         }

@@ -152,12 +152,13 @@ impl Receiver {
             _ => return Accepted::Dropped,
         };
         let (channel, now) = (&mut self.core.channel, self.core.now);
+        let counters = &mut self.core.ledger.counters;
         let mut lost = (0, 0);
         self.decapsulator.receive(payload, |packet| {
             if channel.loses_packet(now) {
                 lost = (lost.0 + 1, lost.1 + packet.len() as u64);
             } else {
-                channel.deliver(now, packet);
+                channel.deliver(now, packet, counters);
             }
         });
         self.core.ledger.lose(now, lost.0, lost.1);

@@ -66,6 +66,7 @@ impl FrameOutput for Local {
         let Some(decapsulator) = &mut self.0 else {
             return;
         };
+        let counters = &mut core.ledger.counters;
         let mut kept = Filled::default();
         decapsulator.receive(sent.frame, |packet| {
             if channel.loses_packet(end) {
@@ -73,7 +74,7 @@ impl FrameOutput for Local {
             }
             kept.packets += 1;
             kept.bytes += packet.len() as u64;
-            channel.deliver(end, packet);
+            channel.deliver(end, packet, counters);
         });
         // Packets come out in the frame that holds their last byte, or never.
         let lost = (filled.packets - kept.packets, filled.bytes - kept.bytes);
@@ -98,7 +99,7 @@ impl FrameOutput for Local {
         if channel.loses_frame(end) | channel.loses_packet(end) {
             core.ledger.lose(end, 1, packet.len() as u64);
         } else {
-            channel.deliver(end, packet);
+            channel.deliver(end, packet, &mut core.ledger.counters);
         }
     }
 
@@ -499,7 +500,13 @@ impl<E: FrameOutput> Stage for Transmitter<E> {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        let due = self.core.channel.next_due().or_else(|| self.next_frame());
+        let channel = &self.core.channel;
+        let due = channel.next_in_flight().or_else(|| {
+            self.next_frame()
+                .into_iter()
+                .chain(channel.next_due())
+                .min()
+        });
         let assigning = self.core.assigning.as_ref();
         let message = assigning.and_then(Assigning::next_message);
         due.into_iter().chain(message).min()

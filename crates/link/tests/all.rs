@@ -16,6 +16,7 @@ mod demand_losses;
 mod eyes;
 mod fifos;
 mod golden_events;
+mod impairments;
 mod opensand;
 mod properties;
 mod queues;

@@ -9,8 +9,8 @@ use common::{
     run,
 };
 use link::{
-    Accepted, Carrier, GilbertElliott, Jitter, Link, LinkConfig, Loss, LossModel, LossUnit, Nanos,
-    Queue, Stage, Volume,
+    Accepted, Carrier, GilbertElliott, Impairments, Jitter, Link, LinkConfig, Loss, LossModel,
+    LossUnit, Nanos, Queue, Reorder, Stage, Volume,
 };
 use proptest::prelude::*;
 
@@ -83,6 +83,26 @@ fn configs() -> impl Strategy<Value = LinkConfig> {
         })
 }
 
+fn impairments() -> impl Strategy<Value = Impairments> {
+    let held = (
+        0.0..1.0_f64,
+        proptest::option::of(1..10_u64),
+        1..100_000_000_u64,
+    );
+    let reorder = held.prop_map(|(ratio, packets, hold)| Reorder {
+        ratio,
+        packets,
+        hold,
+    });
+    (proptest::option::of(reorder), 0.0..1.0_f64, 0.0..1.0_f64).prop_map(
+        |(reorder, duplicate, corrupt)| Impairments {
+            reorder,
+            duplicate,
+            corrupt,
+        },
+    )
+}
+
 /// Arrival times in order and packet lengths.
 fn arrivals() -> impl Strategy<Value = Vec<(Nanos, usize)>> {
     let gap = prop_oneof![
@@ -127,7 +147,8 @@ fn run_polled(
 proptest! {
     #[test]
     fn polling_times_change_nothing(
-        config in configs(),
+        plain in configs(),
+        impairments in impairments(),
         arrivals in arrivals(),
         mut polls in proptest::collection::vec(0..3_000_000_000_u64, 0..60),
         on_arrival in any::<bool>(),
@@ -136,6 +157,7 @@ proptest! {
             polls.extend(arrivals.iter().map(|&(at, _)| at));
         }
         polls.sort_unstable();
+        let config = LinkConfig { impairments, ..plain };
         let (plain, plain_link) = run(&config, &arrivals);
         let (polled, polled_link) = run_polled(&config, &arrivals, &polls);
         prop_assert_eq!(plain, polled);

@@ -80,6 +80,11 @@ pub struct LegOptions {
     #[arg(long, value_name = "MS")]
     #[schemars(range(min = 1, max = 16_000))]
     pub max_ack_delay_ms: Option<u32>,
+    /// Declare a packet lost once a packet sent this many later is acknowledged (1 to 1000); below
+    /// 3, reordering looks like loss (RFC 9002, section 6.1.1); not with quiche [default: 3]
+    #[arg(long, value_name = "PACKETS")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub packet_threshold: Option<u32>,
     /// Flow control: bytes the peer may have under way on all streams (65536 to 4294967296)
     #[arg(long, value_name = "BYTES", default_value_t = Self::default().receive_window)]
     #[schemars(range(min = 65_536, max = 4_294_967_296_u64))]
@@ -114,6 +119,7 @@ impl Default for LegOptions {
             careful_resume: CarefulResume::Off,
             ack_threshold: None,
             max_ack_delay_ms: None,
+            packet_threshold: None,
             receive_window: 64 << 20,
             stream_receive_window: 64 << 20,
             send_window: 96 << 20,
@@ -160,6 +166,11 @@ impl LegOptions {
                 "max-ack-delay-ms",
                 self.max_ack_delay_ms.map(u64::from),
                 1..=16_000,
+            ),
+            (
+                "packet-threshold",
+                self.packet_threshold.map(u64::from),
+                1..=1_000,
             ),
             ("receive-window", Some(self.receive_window), windows.clone()),
             (
@@ -236,11 +247,12 @@ mod tests {
         let options = LegOptions {
             initial_window: 0,
             ack_threshold: Some(0),
+            packet_threshold: Some(0),
             receive_window: 1,
             ..LegOptions::default()
         };
         let faults = options.check().unwrap_err();
-        assert_eq!(faults.0.len(), 3);
+        assert_eq!(faults.0.len(), 4);
         let text = faults.to_string();
         assert!(
             text.contains("initial-window: 0 is not within 1 to 10000; ack-threshold: 0"),

@@ -33,6 +33,9 @@ pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
             options.max_idle_ms,
         ))))
         .ack_frequency_config(ack_frequency(options));
+    if let Some(packets) = options.packet_threshold {
+        config.packet_threshold(packets);
+    }
     Ok(config)
 }
 
@@ -107,6 +110,7 @@ mod tests {
         let text = debug(&LegOptions {
             ack_threshold: Some(20),
             max_ack_delay_ms: Some(100),
+            packet_threshold: Some(2),
             receive_window: 1_000_000,
             stream_receive_window: 500_000,
             send_window: 2_000_000,
@@ -122,6 +126,7 @@ mod tests {
             "max_idle_timeout: Some(5000)",
             "ack_eliciting_threshold: 20",
             "max_ack_delay: Some(100ms)",
+            "packet_threshold: 2",
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }

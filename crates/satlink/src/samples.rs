@@ -80,6 +80,12 @@ pub(crate) struct Direction {
     /// marked with congestion experienced (RFC 3168)
     pub marked_packets: u64,
     pub lost_packets: u64,
+    /// that a later packet overtook
+    pub reordered_packets: u64,
+    /// copies that the link made, contained in `out_packets`
+    pub duplicated_packets: u64,
+    /// UDP datagrams with a flipped bit
+    pub corrupted_packets: u64,
     pub frames: u64,
     pub lost_frames: u64,
     /// frames sent by the name of their MODCOD or waveform
@@ -296,6 +302,9 @@ impl Direction {
             dropped_bytes: delta(|s| s.counters.bytes_dropped),
             marked_packets: delta(|s| s.counters.packets_marked),
             lost_packets: delta(|s| s.counters.packets_lost),
+            reordered_packets: delta(|s| s.counters.packets_reordered),
+            duplicated_packets: delta(|s| s.counters.packets_duplicated),
+            corrupted_packets: delta(|s| s.counters.packets_corrupted),
             frames: delta(|s| s.counters.frames_sent),
             lost_frames: delta(|s| s.counters.frames_lost),
             frames_by_modcod: frames_by_modcod(last, now),

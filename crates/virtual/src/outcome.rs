@@ -157,6 +157,12 @@ pub struct Direction {
     dropped_packets: u64,
     /// Lost on air.
     pub lost_packets: u64,
+    /// That a later packet overtook.
+    pub reordered_packets: u64,
+    /// Copies that the link made, contained in `out_packets`.
+    pub duplicated_packets: u64,
+    /// UDP datagrams with a flipped bit.
+    pub corrupted_packets: u64,
     marked_packets: u64,
     frames: u64,
 }
@@ -172,6 +178,9 @@ impl Direction {
             out_bytes: counters.bytes_out,
             dropped_packets: counters.packets_dropped,
             lost_packets: counters.packets_lost,
+            reordered_packets: counters.packets_reordered,
+            duplicated_packets: counters.packets_duplicated,
+            corrupted_packets: counters.packets_corrupted,
             marked_packets: counters.packets_marked,
             frames: counters.frames_sent,
         }

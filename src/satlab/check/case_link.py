@@ -26,6 +26,7 @@ from satlab.link.config import (
     UniformJitter,
     build_config,
 )
+from satlab.link.options import with_drops
 from satlab.link.plan import LinkPlan, plan_link
 
 GEO_RTT_MS = 500.0
@@ -105,11 +106,28 @@ def for_lab(link: CaseLink, case: Case, seed: int, metrics: Path) -> LinkRequest
 
 
 def _steps(link: CaseLink, case: Case, start_s: float) -> tuple[TimelineStep, ...]:
-    return tuple(
+    first = [TimelineStep(at_s=start_s, set=one) for one in _at_start(case)]
+    later = [
         TimelineStep(at_s=start_s + change.at_s, set=one)
         for change in case.changes
         for one in _sets(link, case, change)
-    )
+    ]
+    return (*first, *later)
+
+
+def _at_start(case: Case) -> Iterator[LinkSet]:
+    """Yield what begins with the first transfer, after the calibration of a lab."""
+    impairments = {
+        "reorder": case.reorder,
+        "duplicate": case.duplicate or None,
+        "corrupt": case.corrupt or None,
+    }
+    if chosen := {name: value for name, value in impairments.items() if value is not None}:
+        yield LinkSet.model_validate({"direction": "both", **chosen})
+    if case.drops is not None:
+        for direction, numbers in (("forward", case.drops.forward), ("return", case.drops.return_)):
+            if numbers:
+                yield with_drops(direction, case.loss or Loss(), numbers)
 
 
 def _sets(link: CaseLink, case: Case, change: Change) -> Iterator[LinkSet]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
-from satlab.link.config import LossProcess
+from satlab.link.config import MOST_NUMBERS, RETURN, LossProcess, Ratio, Reorder
 
 MB = 1_000_000
 MOST_MARKS, MOST_CASES, MOST_MODES = 20, 1000, 100
@@ -64,12 +64,37 @@ class Rebinding(_Model):
     every_s: float = Field(default=5, ge=0.1, le=3600)
 
 
+PacketNumbers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=MOST_NUMBERS)]
+
+
+class Drops(_Model):
+    """Single packets of each direction that are lost: their numbers, from 1 on, among the packets
+    that cross the satellite link of that direction since the start of the first transfer. What the
+    queue drops is not counted.
+    """
+
+    forward: PacketNumbers = ()
+    return_: PacketNumbers = Field(
+        default=(), validation_alias=RETURN, serialization_alias="return"
+    )
+
+    @model_validator(mode="after")
+    def _drops_something(self) -> Self:
+        if not self.forward and not self.return_:
+            raise ValueError("drops nothing: set forward or return")
+        return self
+
+
 class Case(_Model):
     """One link, one transfer, and the target time for each mark of the suite (None: no target).
 
     Rates in Mbit/s for full-size IP packets. `rtt_ms` and `queue_bdp` replace the suite's.
     `queue_packets` is the limit of each direction's queue in packets, in place of a BDP. `loss`
     applies to both directions, as does `jitter_ms`: uniform from 0 up to it, without reordering.
+    `reorder`, `duplicate` and `corrupt` apply to both directions from the start of the first
+    transfer: packets held back until later ones have overtaken them, the share of packets that come
+    twice, and the share of UDP datagrams with one flipped bit in the payload and a checksum that
+    fits. `drops`: single packets that are lost.
     With `second_after_s` the sample is a second transfer, which starts this long after the end of
     the first one and may resume its session, unless `zero_rtt` is false. `source_mbps` is the rate
     at which the sender's application generates payload (None: all payload is available at once).
@@ -109,6 +134,10 @@ class Case(_Model):
     direction: Literal["download", "upload"] = "download"
     loss: LossProcess | None = None
     jitter_ms: float | None = Field(default=None, gt=0, le=1000)
+    reorder: Reorder | None = None
+    duplicate: Ratio = 0.0
+    corrupt: Ratio = 0.0
+    drops: Drops | None = None
     changes: tuple[Change, ...] = Field(default=(), max_length=1000)
     second_after_s: float | None = Field(default=None, gt=0, le=1000)
     zero_rtt: bool = True

@@ -56,6 +56,65 @@ def test_a_queue_has_one_limit_and_jitter_and_outages_reach_the_link() -> None:
     assert (step.at_s, step.set_.direction, step.set_.outage) == (3, "both", 2.5)
 
 
+def test_impairments_and_drops_begin_with_the_first_transfer() -> None:
+    plan = small(
+        {
+            "loss": {"ratio": 0.01},
+            "reorder": {"ratio": 0.05, "packets": 2, "ms": 50},
+            "duplicate": 0.1,
+            "corrupt": 0.2,
+            "drops": {"return": [2, 3]},
+            "changes": [{"at_s": 1, "outage_s": 1}],
+        }
+    )
+    made: Any = SimpleNamespace(
+        request=case_link.build_request(plan, plan.cases[0]), config=None, plan=None
+    )
+    timeline = case_link.for_lab(made, plan.cases[0], 1, Path("m")).timeline
+    assert timeline is not None and timeline.starts == "on-request"
+    assert [(step.at_s, step.set_.model_dump()) for step in timeline.steps] == [
+        (
+            0,
+            {
+                "direction": "both",
+                "reorder": {"ratio": 0.05, "packets": 2, "ms": 50},
+                "duplicate": 0.1,
+                "corrupt": 0.2,
+            },
+        ),
+        (
+            0,
+            {
+                "direction": "return",
+                "loss": (
+                    {"unit": "packet", "ratio": 0.01},
+                    {"unit": "packet", "model": "list", "numbers": (2, 3)},
+                ),
+            },
+        ),
+        (1, {"direction": "both", "outage": 1}),
+    ]
+    read = small(plan.cases[0].model_dump(exclude_defaults=True))
+    assert read == plan
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reorder": {"ratio": 0.1}},
+        {"reorder": {"ratio": 2, "ms": 5}},
+        {"duplicate": -0.1},
+        {"corrupt": 1.5},
+        {"drops": {}},
+        {"drops": {"return": [0]}},
+        {"drops": {"back": [1]}},
+    ],
+)
+def test_impossible_impairments_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        small(fields)
+
+
 def test_changes_become_those_of_the_satellite_segment() -> None:
     plan = small({"forward_mbps": 50, "changes": [{"at_s": 45, "forward_mbps": 25, "rtt_ms": 260}]})
     link: Any = SimpleNamespace(

@@ -8,7 +8,7 @@ from pydantic import ValidationError, ValidationInfo, field_validator
 from satlab.common.errors import ConfigError, Fault
 from satlab.link.config import Aqm, LinkSet
 from satlab.link.option_model import Help, Options, invalid
-from satlab.link.options import LossOptions, QueueOptions
+from satlab.link.options import ImpairmentOptions, LossOptions, QueueOptions
 from satlab.link.schema_limits import limits
 
 Direction = Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
@@ -93,7 +93,7 @@ class ChangeOptions(Options):
     ] = None
 
 
-class LinkChange(QueueOptions, LossOptions, ChangeOptions):
+class LinkChange(QueueOptions, ImpairmentOptions, LossOptions, ChangeOptions):
     """All options of a change."""
 
     @field_validator("aqm")
@@ -122,6 +122,7 @@ class LinkChange(QueueOptions, LossOptions, ChangeOptions):
             "attenuation_db": self.attenuation_db,
             "modcod": self.modcod,
             "symbol_rate_baud": self.symbol_rate_baud,
+            **self.impairments(),
         }
         if self.loss is not None or self.loss_model is not None:
             fields["loss"] = self.losses(self.loss or 0.0)

@@ -31,6 +31,8 @@ from satlab.link.schema_limits import limits
 DEFAULT_BDP = 1.2
 """Drop-tail limit in bandwidth-delay products of the direction."""
 METRICS_INTERVAL_MS = 100
+MOST_NUMBERS = 10_000
+"""Most numbers of a list of losses."""
 
 Emulator = Literal["satlink", "opensand"]
 """The emulator of the satellite segment: satlink, or the real OpenSAND."""
@@ -142,6 +144,30 @@ class Trace(_Loss):
     file: Annotated[str, limits("forward.loss.file")]
 
 
+class ListedLosses(_Loss):
+    """The units of these numbers are lost, once. They count from 1 since these losses are in force;
+    what the queue drops does not count.
+    """
+
+    model: Literal["list"] = "list"
+    numbers: Annotated[
+        tuple[Annotated[int, Field(ge=1)], ...],
+        Field(min_length=1, max_length=MOST_NUMBERS),
+    ]
+
+
+class Reorder(_Sparse):
+    """A share `ratio` of the packets is held back (0: packets keep their order).
+
+    A held packet goes on behind the `packets` that came after it (None: any number), and at the
+    latest after `ms`.
+    """
+
+    ratio: Ratio
+    packets: Annotated[int, limits("timeline.steps.set.reorder.packets")] | None = None
+    ms: Annotated[float, limits("timeline.steps.set.reorder.ms")]
+
+
 class UniformJitter(LinkModel):
     """Uniform between 0 and `uniform_ms`."""
 
@@ -156,7 +182,7 @@ class NormalJitter(LinkModel):
 
 
 Queue = BdpQueue | BytesQueue | PacketsQueue
-LossProcess = Loss | GilbertElliott | Bursts | Trace
+LossProcess = Loss | GilbertElliott | Bursts | Trace | ListedLosses
 
 
 class Direction(_Sparse):
@@ -170,7 +196,7 @@ class Direction(_Sparse):
     outages_s: tuple[tuple[Seconds, Seconds], ...] | None = None
 
 
-_TERRESTRIAL = {"delay_ms", "loss", "jitter", "outage"}
+_TERRESTRIAL = {"delay_ms", "loss", "jitter", "reorder", "duplicate", "corrupt", "outage"}
 """Possible changes of a terrestrial direction."""
 
 
@@ -203,11 +229,13 @@ class LinkSet(_Sparse):
     """Changes of one direction of a running link, or of both directions of its satellite segment;
     at least one.
 
-    `delay_ms` is one way. `outage`: true until false, or for seconds. `attenuation_db` reduces the
-    Es/N0, in addition to the profile's attenuation. `modcod`: an id of EN 302 307-1 that stays in
-    force, or "acm" for adaptive coding again; forward direction only. `terminal`: the change is for
-    this terminal only (the ST is 1); None: for all terminals of the direction. `gateway` changes
-    both directions. A terrestrial direction has no queue and no fields of a radio link.
+    `delay_ms` is one way. `duplicate` is the share of packets that come twice, `corrupt` that of
+    UDP datagrams with a flipped bit in the payload and a checksum that fits. `outage`: true until
+    false, or for seconds. `attenuation_db` reduces the Es/N0, in addition to the profile's
+    attenuation. `modcod`: an id of EN 302 307-1 that stays in force, or "acm" for adaptive coding
+    again; forward direction only. `terminal`: the change is for this terminal only (the ST is 1);
+    None: for all terminals of the direction. `gateway` changes both directions. A terrestrial
+    direction has no queue and no fields of a radio link.
     """
 
     direction: Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"]
@@ -215,6 +243,9 @@ class LinkSet(_Sparse):
     delay_ms: DelayMs | None = None
     loss: LossProcess | tuple[LossProcess, ...] | None = None
     jitter: UniformJitter | NormalJitter | None = None
+    reorder: Reorder | None = None
+    duplicate: Ratio | None = None
+    corrupt: Ratio | None = None
     outage: (
         Annotated[bool, Field(strict=True)]
         | Annotated[float, limits("timeline.steps.set.outage")]

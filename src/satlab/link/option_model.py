@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from satlab.common.errors import ConfigError, Fault
 
-Group = Literal["Link", "Losses", "Queue and AQM", "Timing", "Output"]
+Group = Literal["Link", "Losses", "Impairments", "Queue and AQM", "Timing", "Output"]
 _LONG = 15
 """Limits with more digits are not shown, as no value reaches them."""
 GROUPS: tuple[Group, ...] = get_args(Group)

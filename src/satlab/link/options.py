@@ -6,7 +6,7 @@ here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from satlab.common.topology import Topology
 from satlab.link import control, opensand
 from satlab.link.config import (
     DEFAULT_BDP,
+    MOST_NUMBERS,
     Aqm,
     BdpQueue,
     Bursts,
@@ -28,12 +29,16 @@ from satlab.link.config import (
     Emulator,
     GilbertElliott,
     LinkRequest,
+    LinkSet,
+    ListedLosses,
     Loss,
     LossProcess,
     LossUnit,
     PacketsQueue,
     Queue,
+    Reorder,
     Timeline,
+    TimelineStep,
     Timing,
     Trace,
     UniformJitter,
@@ -45,6 +50,13 @@ LOSS_MODELS = (
     "gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
 )
 """How a loss model is written."""
+NUMBERS = "1,3 or 2-7"
+"""How numbers of packets are written."""
+REORDER_PACKETS, REORDER_MS = 2, 50.0
+"""Defaults of --reorder: a held packet goes on behind two later ones, the most that RFC 9002 takes
+for reordering and not for loss, and after 50 ms at the latest, less than an eighth of a GEO round
+trip, for the same reason.
+"""
 QUEUES = "1.2bdp, 60000bytes or 200packets"
 """How a queue limit is written."""
 
@@ -169,6 +181,77 @@ class LossOptions(Options):
         return losses[0] if len(losses) == 1 else tuple(losses)
 
 
+class ImpairmentOptions(Options):
+    """Reordering, duplication and corruption of single packets that come through."""
+
+    reorder: Annotated[
+        float | None,
+        limits("timeline.steps.set.reorder.ratio"),
+        Help(
+            "Reorder ratio",
+            "Share of packets held back until later ones have overtaken them, each direction.",
+            "Impairments",
+            metavar="RATIO",
+        ),
+    ] = None
+    reorder_packets: Annotated[
+        int | None,
+        limits("timeline.steps.set.reorder.packets"),
+        Help(
+            "Reorder depth",
+            "Most later packets that overtake a held one; default: 2, or without limit if"
+            " --reorder-ms is given.",
+            "Impairments",
+            metavar="N",
+        ),
+    ] = None
+    reorder_ms: Annotated[
+        float | None,
+        limits("timeline.steps.set.reorder.ms"),
+        Help(
+            "Reorder time",
+            "Longest time that a packet is held back; default: 50.",
+            "Impairments",
+            unit="ms",
+        ),
+    ] = None
+    duplicate: Annotated[
+        float | None,
+        limits("timeline.steps.set.duplicate"),
+        Help(
+            "Duplicate ratio",
+            "Share of packets that come twice, the copy directly behind, each direction.",
+            "Impairments",
+            metavar="RATIO",
+        ),
+    ] = None
+    corrupt: Annotated[
+        float | None,
+        limits("timeline.steps.set.corrupt"),
+        Help(
+            "Corrupt ratio",
+            "Share of UDP datagrams with one flipped bit in the payload and a checksum that fits,"
+            " each direction.",
+            "Impairments",
+            metavar="RATIO",
+        ),
+    ] = None
+
+    @field_validator("reorder_packets", "reorder_ms")
+    @classmethod
+    def _needs_reorder(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("reorder", 0.0) is None:
+            raise invalid("needs --reorder", "add --reorder RATIO")
+        return value
+
+    def impairments(self) -> dict[str, Any]:
+        """Return the fields of a change that sets what was chosen."""
+        fields: dict[str, Any] = {"duplicate": self.duplicate, "corrupt": self.corrupt}
+        if self.reorder is not None:
+            fields["reorder"] = reordering(self.reorder, self.reorder_packets, self.reorder_ms)
+        return {name: value for name, value in fields.items() if value is not None}
+
+
 class QueueOptions(Options):
     """The queue of each direction."""
 
@@ -280,6 +363,39 @@ class LabOptions(Options):
     ] = 0.0
 
 
+class DropOptions(Options):
+    """Single packets that are lost."""
+
+    drop_forward: Annotated[
+        str | None,
+        Field(max_length=1000),
+        Help(
+            "Drop list, forward",
+            f"Numbers of packets to the client that are lost on the satellite link: {NUMBERS}."
+            " Packets count from the start of the link, of a run from that of its scenario.",
+            "Losses",
+            metavar="NUMBERS",
+        ),
+    ] = None
+    drop_return: Annotated[
+        str | None,
+        Field(max_length=1000),
+        Help(
+            "Drop list, return",
+            "The same of packets from the client.",
+            "Losses",
+            metavar="NUMBERS",
+        ),
+    ] = None
+
+    @field_validator("drop_forward", "drop_return")
+    @classmethod
+    def _is_list(cls, text: str | None) -> str | None:
+        if text is not None:
+            packet_numbers(text)
+        return text
+
+
 class LocalOptions(Options):
     """Options of the command line only: files and addresses of the caller, and options for its own
     profiles.
@@ -318,7 +434,9 @@ class LocalOptions(Options):
     ] = None
 
 
-class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptions):
+class LinkOptions(
+    LocalOptions, LabOptions, QueueOptions, ImpairmentOptions, DropOptions, LossOptions, PathOptions
+):
     """All options of a link."""
 
     def arguments(self) -> list[str]:
@@ -419,13 +537,25 @@ class LinkOptions(LocalOptions, LabOptions, QueueOptions, LossOptions, PathOptio
         )
 
     def _timeline(self, starts: Literal["at-once", "on-request"]) -> Timeline | None:
-        """Return the timeline; an empty one if the profile's files also have to wait for a request."""
-        if self.timeline is None and starts == "at-once":
+        """Return the timeline; an empty one if the profile's files also have to wait for a request.
+
+        Impairments and drop lists are its first steps, so that a calibration does not meet them.
+        """
+        impaired = tuple(TimelineStep(at_s=0.0, set=one) for one in self._at_start())
+        if self.timeline is None and starts == "at-once" and not impaired:
             return None
-        steps = control.load_steps(self.timeline) if self.timeline else ()
+        steps = (*impaired, *(control.load_steps(self.timeline) if self.timeline else ()))
         return Timeline(
             starts=starts, steps=steps, file=str(self.timeline) if self.timeline else None
         )
+
+    def _at_start(self) -> Iterator[LinkSet]:
+        """Yield the changes with which the timeline begins."""
+        if impairments := self.impairments():
+            yield LinkSet(direction="both", **impairments)
+        for direction, text in (("forward", self.drop_forward), ("return", self.drop_return)):
+            if text is not None:
+                yield with_drops(direction, self.losses(self.loss), packet_numbers(text))
 
     def _refuse_what_opensand_cannot(self) -> None:
         """Raise ConfigError for every option that OpenSAND does not support."""
@@ -460,6 +590,39 @@ def queue_limit(text: str, management: Mapping[str, Any]) -> Queue:
     except ValidationError:
         pass
     raise invalid("is not a queue limit", f"write {QUEUES}")
+
+
+def packet_numbers(text: str) -> tuple[int, ...]:
+    """Read numbers of packets, e.g. 1,4-6. Raises ValueError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        span = re.fullmatch(r"([1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?", part)
+        if span is None:
+            raise invalid("is not a list of packets", f"write {NUMBERS}")
+        first, last = int(span[1]), int(span[2] or span[1])
+        if last < first or last - first >= MOST_NUMBERS:
+            raise invalid("has a span that falls or is too long", f"at most {MOST_NUMBERS} packets")
+        found.update(range(first, last + 1))
+    if len(found) > MOST_NUMBERS:
+        raise invalid("has too many packets", f"at most {MOST_NUMBERS}")
+    return tuple(sorted(found))
+
+
+def with_drops(
+    direction: Literal["forward", "return"],
+    losses: LossProcess | Sequence[LossProcess],
+    numbers: Sequence[int],
+) -> LinkSet:
+    """Return the change of a direction that adds listed losses to its other ones."""
+    others = losses if isinstance(losses, Sequence) else (losses,)
+    return LinkSet(direction=direction, loss=(*others, ListedLosses(numbers=tuple(numbers))))
+
+
+def reordering(ratio: float, packets: int | None, longest_ms: float | None) -> Reorder:
+    """Return reordering by packets, by a time, or by what comes first of both."""
+    if packets is None and longest_ms is None:
+        packets = REORDER_PACKETS
+    return Reorder(ratio=ratio, packets=packets, ms=longest_ms or REORDER_MS)
 
 
 def loss_model(text: str, unit: LossUnit) -> LossProcess:

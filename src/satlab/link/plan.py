@@ -35,7 +35,7 @@ class _DirectionPlan(LinkModel):
     bdp_bytes: int
     loss_ratio: float
     loss_unit: LossUnit
-    loss_models: tuple[Literal["bernoulli", "gilbert-elliott", "bursts", "trace"], ...] = (
+    loss_models: tuple[Literal["bernoulli", "gilbert-elliott", "bursts", "trace", "list"], ...] = (
         "bernoulli",
     )
     jitter_mean_ms: float = 0.0

@@ -121,6 +121,7 @@ def test_command_line_becomes_a_set() -> None:
         LinkChange(loss=0.0, loss_unit="frame").link_set("return"),
         LinkChange(gateway=6, terminal=2, outage="0.5").link_set("both"),
         LinkChange(gateway=0, handover="drop").link_set("both"),
+        LinkChange(reorder=0.0, duplicate=0.1, corrupt=0.0).link_set("terrestrial_up"),
     ]
     assert [one.model_dump() for one in sets] == [
         {
@@ -148,6 +149,12 @@ def test_command_line_becomes_a_set() -> None:
             "gateway": {"id": 6, "waiting": "keep"},
         },
         {"direction": "both", "gateway": {"id": 0, "waiting": "drop"}},
+        {
+            "direction": "terrestrial_up",
+            "reorder": {"ratio": 0.0, "packets": 2, "ms": 50.0},
+            "duplicate": 0.1,
+            "corrupt": 0.0,
+        },
     ]
 
 

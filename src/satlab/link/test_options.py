@@ -96,6 +96,42 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
     assert LinkOptions(timing="opensand").request().timing == "opensand"
 
 
+def test_impairments_and_drop_lists_are_the_first_steps_of_the_timeline(tmp_path: Path) -> None:
+    """They start with the scenario, after the calibration; the user's timeline follows."""
+    file = tmp_path / "t.json"
+    file.write_text('[{"at_s": 0, "set": {"direction": "both", "corrupt": 0}}]')
+    link = LinkOptions(
+        reorder=0.1, duplicate=0.2, corrupt=0.3, loss=0.01, drop_return="2-3,9", timeline=file
+    )
+    timeline = link.request(timeline_starts="on-request").timeline
+    assert timeline is not None and timeline.starts == "on-request"
+    assert [(step.at_s, step.set_.model_dump()) for step in timeline.steps] == [
+        (
+            0,
+            {
+                "direction": "both",
+                "reorder": {"ratio": 0.1, "packets": 2, "ms": 50.0},
+                "duplicate": 0.2,
+                "corrupt": 0.3,
+            },
+        ),
+        (
+            0,
+            {
+                "direction": "return",
+                "loss": (
+                    {"unit": "packet", "ratio": 0.01},
+                    {"unit": "packet", "model": "list", "numbers": (2, 3, 9)},
+                ),
+            },
+        ),
+        (0, {"direction": "both", "corrupt": 0.0}),
+    ]
+    assert LinkOptions().request().timeline is None
+    alone = LinkOptions(reorder=0.1, reorder_ms=20).impairments()
+    assert alone["reorder"].model_dump() == {"ratio": 0.1, "ms": 20}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -113,6 +149,12 @@ def test_loss_models_and_jitter(tmp_path: Path) -> None:
         ),
         ({"loss_model": "trace:"}, "--loss-model trace:"),
         ({"loss_model": "rain"}, "--loss-model rain"),
+        ({"reorder": 1.5}, "--reorder 1.5"),
+        ({"reorder_packets": 3}, "--reorder-packets 3: needs --reorder"),
+        ({"reorder": 0.1, "reorder_ms": 0.0}, "--reorder-ms 0"),
+        ({"drop_forward": "0"}, "--drop-forward 0: is not a list of packets"),
+        ({"drop_return": "7-2"}, "--drop-return 7-2: has a span that falls"),
+        ({"drop_return": "1-10000,20000"}, "has too many packets"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
@@ -159,6 +201,13 @@ def test_every_option_survives_the_printed_command_line() -> None:
         "probes": "127.0.0.1:5361",
         "terminals": 3,
         "ip": "6",
+        "reorder": 0.1,
+        "reorder_packets": 4,
+        "reorder_ms": 7.0,
+        "duplicate": 0.2,
+        "corrupt": 0.3,
+        "drop_forward": "1,3",
+        "drop_return": "2-7",
     }
     chosen = LinkOptions(**others)
     assert [o.name for o in options_of(LinkOptions) if getattr(chosen, o.name) == o.default] == []

@@ -40,6 +40,9 @@ pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
         .initial_rtt(Duration::from_millis(options.initial_rtt_ms.into()))
         .max_idle_timeout(Some(IdleTimeout::from(idle)))
         .ack_frequency_config(ack_frequency(options));
+    if let Some(packets) = options.packet_threshold {
+        config.packet_threshold(packets);
+    }
     Ok(config)
 }
 

@@ -477,6 +477,10 @@ fn check(options: &LegOptions) -> Result<(), Faults> {
             option,
             why: "quiche has no ACK frequency extension; use --stack quinn".into(),
         })
+        .chain(options.packet_threshold.map(|_| Fault {
+            option: "packet-threshold",
+            why: "quiche sets its own; use --stack quinn".into(),
+        }))
         .chain(options.careful_resume_fault("with quiche"))
         .chain(
             (options.congestion_control == CongestionControl::Bbr3).then(|| Fault {

@@ -6,7 +6,7 @@ The interfaces of both endpoints count sent and arrived packets. satlink's two l
 (with interfaces of the host between them) count packets that enter and leave. The receiver's UDP
 sockets count buffer errors. Each packet is in exactly one account:
 
-    sent = lost_before_link + dropped + lost + lost_between_links + unaccounted
+    sent + duplicated = lost_before_link + dropped + lost + lost_between_links + unaccounted
            + lost_after_link + buffer_errors + received
 """
 
@@ -26,6 +26,8 @@ class Ledger:
     """Packets of one direction.
 
     `reported`: lost packets as reported by the payload's sender, which may be wrong; None: unknown.
+    `duplicated`: copies that the link made; `corrupted`: packets with a flipped bit, which arrive
+    and are of no use to the receiver.
     """
 
     sent: int
@@ -37,6 +39,8 @@ class Ledger:
     buffer_errors: int
     reported: int | None = None
     lost_between_links: int = 0
+    duplicated: int = 0
+    corrupted: int = 0
 
     @property
     def lost_before_link(self) -> int:
@@ -44,8 +48,11 @@ class Ledger:
 
     @property
     def unaccounted(self) -> int:
-        """Packets that entered satlink and were neither dropped, lost nor released."""
-        return self.entered - self.dropped - self.lost - self.lost_between_links - self.left
+        """Packets that entered satlink, or that it made, and were neither dropped, lost nor
+        released.
+        """
+        inside = self.entered + self.duplicated
+        return inside - self.dropped - self.lost - self.lost_between_links - self.left
 
     @property
     def lost_after_link(self) -> int:
@@ -63,8 +70,8 @@ class Ledger:
 
     @property
     def spurious(self) -> int | None:
-        """Packets that were reported lost and arrived; None if nothing was reported."""
-        network = self.dropped + self.lost + max(0, self.by_host)
+        """Packets that were reported lost and arrived whole; None if nothing was reported."""
+        network = self.dropped + self.lost + self.corrupted + max(0, self.by_host)
         return None if self.reported is None else max(0, self.reported - network)
 
     @property
@@ -73,6 +80,7 @@ class Ledger:
         accounts = {
             "queue": self.dropped,
             "link": self.lost,
+            "corrupted": self.corrupted,
             "host before the link": self.lost_before_link,
             "host between the links": self.lost_between_links,
             "host after the link": self.lost_after_link,
@@ -116,6 +124,10 @@ def of(
         sum(total(way, name) for way in WAYS[direction])
         for name in ("dropped_packets", "lost_packets")
     )
+    duplicated, corrupted = (
+        sum(line[way].get(name, 0) for line in lines for way in WAYS[direction] if line[way])
+        for name in ("duplicated_packets", "corrupted_packets")
+    )
     between = total(first, "out_packets") - total(last, "in_packets")
     return Ledger(
         sent,
@@ -127,6 +139,8 @@ def of(
         buffer_errors,
         reported,
         between,
+        duplicated,
+        corrupted,
     )
 
 

@@ -36,6 +36,8 @@ def counted(**change: Any) -> Ledger:
         ({"entered": 98, "left": 98, "arrived": 98}, 2, None, "host before the link 2"),
         ({"arrived": 95}, 5, None, "host after the link 5"),
         ({"buffer_errors": 6, "reported": 6}, 6, 0, "full socket buffer 6"),
+        ({"duplicated": 5, "left": 105, "arrived": 105}, 0, None, "of 100: none lost"),
+        ({"corrupted": 5, "reported": 5}, 0, 0, "corrupted 5"),
         ({"left": 93, "arrived": 93, "lost_between_links": 7}, 7, None, "host between the links 7"),
         ({"reported": 7}, 0, 7, "spurious 7"),
         # The field case: the server reports 2968 lost, satlink lost and dropped nothing.
@@ -58,7 +60,8 @@ def test_a_planted_loss_goes_into_its_own_account(
         "lost_after_link",
     )
     lost = sum(document[name] for name in (*parts, "buffer_errors"))
-    assert lost == found.sent - (found.arrived - found.buffer_errors)
+    sent = found.sent + found.duplicated
+    assert lost == sent - (found.arrived - found.buffer_errors)
 
 
 def test_a_packet_that_the_link_neither_lost_nor_released_is_unaccounted() -> None:

@@ -13,7 +13,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from satlab.common.errors import ExitStatus, SatlabError
-from satlab.link.options import LabOptions, LinkOptions, LossOptions, PathOptions, QueueOptions
+from satlab.link.options import (
+    DropOptions,
+    ImpairmentOptions,
+    LabOptions,
+    LinkOptions,
+    LossOptions,
+    PathOptions,
+    QueueOptions,
+)
 
 MAX_REQUEST = 16 << 20
 """Largest request, bytes: a scenario with all its sub-scenarios."""
@@ -41,7 +49,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RunLink(LabOptions, QueueOptions, LossOptions, PathOptions):
+class RunLink(LabOptions, QueueOptions, ImpairmentOptions, DropOptions, LossOptions, PathOptions):
     """The link of a run: options that name no file. The profile is one that is shipped."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")] = "geo"
