@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Endpoint of the QUIC interop runner around ngtcp2's programs as Debian packs them (gtlsserver, gtlsclient).
 # They speak HTTP/3 in every test case. With /hq (make hq) those of HTTP/0.9 are HTTP/0.9, as other endpoints expect it, and
-# a session is not resumed; the test cases multiconnect, chacha20 and ecn need /hq.
+# a session is not resumed; multiconnect, chacha20, ecn and connectionmigration need /hq.
 set -u
 /setup.sh
 
@@ -13,6 +13,7 @@ legacy() {
       exec /hq server 443 /www /certs/priv.key /certs/cert.pem
       ;;
     server-retry) exec /hq server 443 /www /certs/priv.key /certs/cert.pem --retry ;;
+    server-connectionmigration) exec /hq server 443 /www /certs/priv.key /certs/cert.pem --preferred ;;
     server-chacha20) exec /hq server 443 /www /certs/priv.key /certs/cert.pem --chacha20 ;;
     # shellcheck disable=SC2086 # REQUESTS are words
     client-handshake | client-transfer | client-retry | client-ecn) exec /hq client "$host" 443 /downloads $REQUESTS ;;
