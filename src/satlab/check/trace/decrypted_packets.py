@@ -141,7 +141,9 @@ def _number_positions(packet: QuicPacket, ids: set[bytes]) -> list[int]:
     if packet.version is not None:
         is_known = packet.number_at is not None and packet.destination in ids
         return [packet.number_at] if is_known and packet.number_at is not None else []
-    return sorted({1 + len(name) for name in ids if packet.data[1:].startswith(name)}, reverse=True)
+    known = {1 + len(name) for name in ids if packet.data[1:].startswith(name)}
+    # The id of a preferred address came in the transport parameters: it is as long as the others.
+    return sorted(known or {1 + len(name) for name in ids}, reverse=True)
 
 
 def _read(
