@@ -12,7 +12,7 @@ import pytest
 
 from satlab.check import sandboxed_program
 from satlab.check.endpoint import command_pair
-from satlab.check.trace import interop_evidence, qlog, quic_handshake
+from satlab.check.trace import decrypted_packets, interop_evidence, qlog
 from satlab.check.trace.qlog import QlogError
 from satlab.common import plain_files
 from satlab.common.plain_files import RefusedError
@@ -50,7 +50,7 @@ def secret(tmp_path: Path) -> Path:
 
 def read_keys(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     seen: list[str] = []
-    monkeypatch.setattr(quic_handshake, "key_phases", lambda _, text: seen.append(text))
+    monkeypatch.setattr(decrypted_packets, "decrypted", lambda _, text: seen.append(text))
     wire: Any = SimpleNamespace(heads=[])
     interop_evidence.key_phases(wire, [theirs])
     return "".join(seen)

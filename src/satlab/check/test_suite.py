@@ -37,6 +37,19 @@ def test_every_suite_that_is_shipped_can_be_read() -> None:
     assert len(of_the_runner) == 22
 
 
+def test_a_sound_stack_meets_the_limits_of_lossy_test_cases() -> None:
+    """Median times of the slower of quinn and quic-go, s, for 2 MiB at 2 % and 10 MiB at 1 %; limits
+    of the satellite fork are its own.
+    """
+    medians_s = {2097152: 79.4, 10485760: 154.5}
+    shipped = suite.load(paths.SUITES / "interop.yml")
+    lossy = [case for case in shipped.cases if case.loss and sum(case.files_bytes) in medians_s]
+    assert len(lossy) == 2
+    for case in lossy:
+        margin = 2 if case.id == "satl" else 3
+        assert case.timeout_s >= margin * medians_s[sum(case.files_bytes)], case.id
+
+
 def test_every_fault_of_a_suite_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "bad.yml"
     path.write_text(

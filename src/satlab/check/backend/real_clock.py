@@ -58,6 +58,8 @@ SETTLE_S, SERVER_END_S = 2.0, 10.0
 interop runner also gives a server 10 s.
 """
 WATCH_S = 0.25
+MOST_WHOLE_BYTES = 64 << 20
+"""Largest payload of a test case whose packets are captured whole."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ class RealClock:
             try:
                 # Packets of the calibration arrive meanwhile.
                 halt.wait(up.plan.rtt_ms.max / 1000 + IN_FLIGHT_S)
-                with captures.running(up, whole=case.test is not None):
+                with captures.running(up, whole=is_captured_whole(request)):
                     found = _Connections(
                         self.ends, self.stop, halt, up, request, sandboxes, folder
                     ).sample()
@@ -322,7 +324,9 @@ class _Connections:
         }
         with contextlib.ExitStack() as captures:
             for role, file in files.items():
-                capture = Capture(self.up, *_interface(self.up, role), whole=bool(case.test))
+                capture = Capture(
+                    self.up, *_interface(self.up, role), whole=is_captured_whole(self.request)
+                )
                 captures.enter_context(capture.running(file))
             if number == 0:  # changes count from the first transfer
                 self.up.start_timeline()
@@ -415,14 +419,29 @@ def _sandbox(request: TransferRequest, side: str, names: tuple[str, ...]) -> San
     folder = request.folder / side
     folder.mkdir(parents=True)
     known = "".join(f"{request.host} {name}\n" for name in names)
-    seconds = request.case.timeout_s + GRACE_S
-    if side == SERVER:  # it outlives its clients: a limit that is reached is theirs
-        seconds = request.connections * (seconds + END_S) + (request.case.second_after_s or 0)
-        seconds += START_S + SERVER_END_S
+    seconds = sandbox_limit_s(request, side)
     hosts = f"127.0.0.1 localhost\n{known}"
     limits = Limits(seconds)
     scratch.sized(folder, limits.disk_bytes, limits.files)
     return Sandbox(mounts=(Mount(folder, writable=True),), name=side, hosts=hosts, limits=limits)
+
+
+def is_captured_whole(request: TransferRequest) -> bool:
+    """Whether whole packets are captured: the evidence of a test case may need decryption. Captures
+    are in memory.
+    """
+    return request.case.test is not None and request.size <= MOST_WHOLE_BYTES
+
+
+def sandbox_limit_s(request: TransferRequest, side: str) -> float:
+    """Return the time limit of a side's sandbox, s. The server outlives its clients: a time limit
+    that is reached is the case's, and no fault of the server.
+    """
+    client_s = request.case.timeout_s + GRACE_S
+    if side == CLIENT:
+        return client_s
+    between_s = request.case.second_after_s or 0
+    return START_S + request.connections * (client_s + END_S) + between_s + SERVER_END_S
 
 
 def _emptied(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 
 import contextlib
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from satlab.check.backend import real_clock
 from satlab.check.backend.real_clock import RealClock
 from satlab.check.conftest import small
 from satlab.check.endpoint.command_pair import CommandLinePair
-from satlab.check.endpoint.pair import EndpointPair, TransferRequest
+from satlab.check.endpoint.pair import CLIENT, SERVER, EndpointPair, TransferRequest
 from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.trace.packet_ledger import Ledger
 from satlab.lab.pki import Pki
@@ -55,7 +56,7 @@ def test_the_timeline_starts_with_the_first_of_two_transfers(
     )
     capture = SimpleNamespace(running=lambda _: contextlib.nullcontext())
     for name, value in {
-        "Capture": lambda *_: capture,
+        "Capture": lambda *_, **_kw: capture,
         "_interface": lambda *_: ("client", "lan0"),
         "_running": contextlib.nullcontext,
         "pcap": SimpleNamespace(read=lambda _: []),
@@ -69,6 +70,26 @@ def test_the_timeline_starts_with_the_first_of_two_transfers(
     for number in (0, 1):
         connections._connection(connections.up, number)  # type: ignore[arg-type]
     assert calls == ["timeline", "client 0", "client 1"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"second_after_s": 30}, {"timeout_s": 3600}])
+def test_the_server_s_sandbox_outlives_those_of_its_clients(fields: dict[str, Any]) -> None:
+    """Otherwise a client that needs longer is said to be the server's fault."""
+    case = SUITE.cases[0].model_copy(update=fields)
+    request = replace(REQUEST, case=case)
+    client_s = real_clock.sandbox_limit_s(request, CLIENT)
+    assert client_s == case.timeout_s + real_clock.GRACE_S
+    clients_s = request.connections * client_s + (case.second_after_s or 0)
+    assert real_clock.sandbox_limit_s(request, SERVER) > clients_s + real_clock.START_S
+
+
+def test_packets_of_test_cases_are_captured_whole() -> None:
+    fields = {"id": "a", "forward_mbps": 10, "return_mbps": 2, "test": "transfer"}
+    for size, is_whole in ((10 << 20, True), (1 << 30, False)):
+        plan = small(cases=[fields | {"files_bytes": [size]}], marks_mb=())
+        request = replace(REQUEST, suite=plan, case=plan.cases[0])
+        assert real_clock.is_captured_whole(request) is is_whole
+    assert not real_clock.is_captured_whole(REQUEST)
 
 
 def test_a_sample_that_was_stopped_leaves_nothing_to_the_next_try(tmp_path: Path) -> None:

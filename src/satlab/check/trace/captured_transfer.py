@@ -24,9 +24,9 @@ SMALL_DATAGRAM_BYTES = 100
 """A datagram smaller than this at the end may carry no payload but acknowledgements, tickets or
 CONNECTION_CLOSE.
 """
-ANSWER_SHARE = 0.9
-"""Share of the measured round trip before which no answer to a request counts: a server's own time
-for its first answer is part of the measured one.
+LEAST_ANSWER_S, ANSWER_SHARE = 0.15, 0.9
+"""No answer to a request counts before this time, s (no link of a suite has a shorter round trip),
+nor before this share of the measured round trip if that is shorter.
 """
 
 
@@ -170,12 +170,11 @@ class CapturedTransfer:
 
     @property
     def answers_s(self) -> float:
-        """Time after which an answer to the first request can arrive: a round trip later.
+        """Time before which no answer to the first request can arrive; 0 if the client sent none.
 
-        Before that a server sends other 1-RTT packets: connection ids, tickets, full packets that
-        probe the path's MTU. The round trip is measured from the client's last Initial packet
-        before the server's first packet; if the client repeats it early, it counts too short, never
-        too long. 0 if the client sent no request.
+        Other 1-RTT packets of a server's first flight arrive before that: connection ids, tickets,
+        full packets that probe the path's MTU. The round trip is measured from the client's last
+        Initial packet before the server's first packet.
         """
         request, answer = self.first_request_s, self.first_answer_s
         if math.isinf(request) or answer is None:
@@ -188,7 +187,7 @@ class CapturedTransfer:
             ),
             default=answer,
         )
-        return request + ANSWER_SHARE * (answer - asked_s)
+        return request + min(LEAST_ANSWER_S, ANSWER_SHARE * (answer - asked_s))
 
     @property
     def first_byte_s(self) -> float | None:
@@ -246,22 +245,25 @@ class CapturedTransfer:
         If the client has no source ids, this is the time of its last Initial packet before that
         answer.
         """
-        answers: dict[bytes, float] = {}
-        for one in self.datagrams:
-            if one.from_server and "initial" in one.kinds:
-                answers |= {name: one.t_s for name in one.ids if name not in answers}
+        answers: dict[bytes | Address | None, Datagram] = {}
+        for one in self._server_initials:
+            for name in one.ids or (one.client,):
+                answers.setdefault(name, one)
         if len(answers) < 2:
             return 0.0
-        answered_s = max(answers.values())
-        initials = [one for one in self.datagrams if not one.from_server and "initial" in one.kinds]
-        before = [one for one in initials if one.t_s <= answered_s]
+        answer = max(answers.values(), key=lambda one: one.t_s)
+        before = [
+            one
+            for one in self.datagrams
+            if not one.from_server
+            and "initial" in one.kinds
+            and one.client == answer.client
+            and one.t_s <= answer.t_s
+        ]
         if not before:
             return 0.0
-        return (
-            next(one.t_s for one in before if one.ids == before[-1].ids)
-            if before[-1].ids
-            else before[-1].t_s
-        )
+        last = before[-1]
+        return next(one.t_s for one in before if one.ids == last.ids) if last.ids else last.t_s
 
     def count(self, kind: Kind, *, from_server: bool) -> int:
         """Count the datagrams from one side that have a packet of a kind."""
@@ -299,25 +301,26 @@ def transfer_of(
 ) -> CapturedTransfer | None:
     """Return the transfer between a client and a server's addresses; None without its packets.
 
-    `port` None: any port of the server. The transfer starts with the client's first packet: earlier
-    packets from the server belong to another connection.
+    `port` None: any port of the server. The transfer starts with the client's first long header or,
+    without one, with the client's first packet: earlier packets belong to another connection.
     """
     servers = set(server) if isinstance(server, Sequence) else {server}
+    parsed = ((packet.t_ns, _parse(packet, servers, port)) for packet in packets)
+    segments = [(t_ns, segment) for t_ns, segment in parsed if segment is not None]
+    sent = [number for number, (_, one) in enumerate(segments) if not one.from_server]
+    if not sent:
+        return None
+    start = next((number for number in sent if segments[number][1].is_long), sent[0])
+    start_ns, first = segments[start]
     datagrams: list[Datagram] = []
     connections = _Connections()
-    protocol, start_ns = 0, packets[0].t_ns if packets else 0
-    for packet in packets:
-        segment = _parse(packet, servers, port)
-        if segment is None or protocol not in (0, segment.protocol):
+    for t_ns, segment in segments[start:]:
+        if segment.protocol != first.protocol:
             continue
-        if segment.from_server and not datagrams:
-            continue
-        protocol = segment.protocol
-        start_ns = start_ns if datagrams else packet.t_ns
-        parts = connections.packets(segment) if protocol == UDP else []
+        parts = connections.packets(segment) if segment.protocol == UDP else []
         datagrams.append(
             Datagram(
-                (packet.t_ns - start_ns) * NS,
+                (t_ns - start_ns) * NS,
                 segment.from_server,
                 segment.size,
                 tuple(part.kind for part in parts),
@@ -326,11 +329,11 @@ def transfer_of(
                 segment.client,
                 segment.server,
                 segment.ecn,
-                segment.payload if protocol == UDP else b"",
+                segment.payload if segment.protocol == UDP else b"",
             )
         )
     heads = tuple((one.from_server, one.payload) for one in datagrams if one.payload)
-    return CapturedTransfer(protocol, tuple(datagrams), start_ns * NS, heads) if datagrams else None
+    return CapturedTransfer(first.protocol, tuple(datagrams), start_ns * NS, heads)
 
 
 class _Segment(NamedTuple):
@@ -345,6 +348,11 @@ class _Segment(NamedTuple):
     client: Address
     server: Address
     ecn: int
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it starts with a long header of QUIC."""
+        return self.protocol == UDP and self.payload[:1] >= b"\x80"
 
 
 @dataclass

@@ -4,6 +4,7 @@
 A packet is decrypted only if the whole of it was captured.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -120,7 +121,8 @@ def _opened(
     """Yield the packet with its frames, if a connection has its keys."""
     side = datagram.from_server
     for one in connections:
-        for number_at in _number_positions(packet, one.ids[not side]):
+        is_only = len(connections) == 1
+        for number_at in _number_positions(packet, one.ids[not side], is_only=is_only):
             read = _read(one, packet, number_at, secrets, from_server=side)
             if read is None:
                 continue
@@ -134,16 +136,19 @@ def _opened(
             return
 
 
-def _number_positions(packet: QuicPacket, ids: set[bytes]) -> list[int]:
+def _number_positions(packet: QuicPacket, ids: set[bytes], *, is_only: bool) -> list[int]:
     """Return where the packet number may start: a short header does not say how long its connection
     id is.
+
+    If no known id fits and there is only one connection, the id may be as long as one of them: the
+    server's preferred address brings an id, and a packet with a new id may not have been captured.
     """
     if packet.version is not None:
         is_known = packet.number_at is not None and packet.destination in ids
         return [packet.number_at] if is_known and packet.number_at is not None else []
-    known = {1 + len(name) for name in ids if packet.data[1:].startswith(name)}
-    # The id of a preferred address came in the transport parameters: it is as long as the others.
-    return sorted(known or {1 + len(name) for name in ids}, reverse=True)
+    fitting = {name for name in ids if packet.data[1:].startswith(name)}
+    tried = fitting or (ids if is_only else set())
+    return sorted({1 + len(name) for name in tried}, reverse=True)
 
 
 def _read(
@@ -158,7 +163,7 @@ def _read(
     largest = one.largest.get(place, -1)
     read = opened(packet.data, number_at, level.keys, largest, level.updated)
     if read is None and packet.kind == "1-rtt":
-        later = _updated_twice(level, one.handshake)
+        later = _updated_twice(level, one.handshake.version)
         read = opened(packet.data, number_at, later.keys, largest, later.updated)
         if read is not None:
             one.levels[place] = later
@@ -178,11 +183,12 @@ def _first_level(one: _Connection, secrets: Secrets, place: tuple[Kind, bool]) -
     return _Level(secret, keys, after._replace(header_key=keys.header_key))
 
 
-def _updated_twice(level: _Level, one: Handshake) -> _Level:
+@functools.lru_cache(maxsize=256)
+def _updated_twice(level: _Level, version: int) -> _Level:
     """Return the keys of the next two key phases. The key of header protection stays (RFC 9001,
     section 6.1).
     """
-    suite, version = level.keys.suite, one.version
+    suite = level.keys.suite
     second = next_secret(next_secret(level.secret, suite, version), suite, version)
     third = next_secret(second, suite, version)
     keys, after = (

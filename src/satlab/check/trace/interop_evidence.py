@@ -56,18 +56,6 @@ def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
     return ""
 
 
-def key_phases(wire: CapturedTransfer, folders: Sequence[Path]) -> dict[str, set[int]] | None:
-    """Return the key phases seen of each side, by the first key log that fits; None if none fits.
-    `folders` are the programs' folders; one program may still run.
-    """
-    for folder in folders:
-        text = plain_files.start_of(folder, KEY_LOG, MAX_KEY_LOG_BYTES)
-        phases = None if text is None else quic_handshake.key_phases(wire.heads, text)
-        if phases is not None:
-            return {"client": phases[False], "server": phases[True]}
-    return None
-
-
 def version_fault(wire: CapturedTransfer) -> str:
     """Return why the packets cannot be read; empty if they can.
 
@@ -94,6 +82,22 @@ def version_fault(wire: CapturedTransfer) -> str:
 
 
 # --- evidence that needs decryption ---------------------------------------------------------------
+
+
+def key_phases(wire: CapturedTransfer, folders: Sequence[Path]) -> dict[str, set[int]] | None:
+    """Return the key phases seen of each side (RFC 9001, section 6); None if no key log fits.
+    `folders` are the programs' folders; one program may still run.
+    """
+    packets = decrypted_packets_of(wire, folders) or []
+    found = {
+        name: {
+            one.key_phase
+            for one in packets
+            if one.kind == "1-rtt" and one.datagram.from_server is from_server
+        }
+        for name, from_server in (("client", False), ("server", True))
+    }
+    return found if all(found.values()) else None
 
 
 @dataclass(frozen=True)

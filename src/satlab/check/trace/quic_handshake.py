@@ -1,26 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Connections as their Initial packets show them, and with a key log their key phases.
-
-The key phase is a protected bit of short headers (RFC 9001, section 5.4.1); the keys of header
-protection do not change with a key update (section 6), so the key log's first secrets are enough.
-"""
+"""Connections as their Initial packets show them: hellos, versions, Retry."""
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from satlab.check.trace import quic_frames
 from satlab.check.trace.quic_headers import VERSION_1, QuicPacket, quic_packets
 from satlab.check.trace.quic_protection import (
-    SUITES,
-    VERSIONS,
     OpenedPacket,
     initial_keys,
     is_valid_retry,
     opened,
-    packet_keys,
-    unprotected,
 )
 
 HELLO_RETRY_REQUEST = bytes.fromhex(
@@ -31,10 +22,6 @@ PRE_SHARED_KEY = 41
 CLIENT_HELLO, SERVER_HELLO = 1, 2
 MAX_HANDSHAKES = 64
 MAX_CRYPTO_BYTES = 1 << 16
-MIN_VALID_SHARE = 0.95
-"""Share of the short headers whose reserved bits must be zero after unprotection. The other packets
-may have another connection id.
-"""
 
 
 @dataclass
@@ -173,8 +160,7 @@ def take(
         _retry(found, packet)
     if packet.kind != "initial" or packet.number_at is None or packet.version is None:
         return None
-    known = found[::-1]
-    known.sort(key=lambda one: not _has_ids(one, packet, from_server))
+    known = [one for one in reversed(found) if _has_ids(one, packet, from_server)]
     if (
         not from_server
         and not any(one.original == packet.destination for one in found)
@@ -196,7 +182,8 @@ def take(
         for frame in quic_frames.frames(read.plain):
             is_crypto = frame.kind == quic_frames.CRYPTO
             if is_crypto and frame.offset + len(frame.data) <= MAX_CRYPTO_BYTES:
-                one.crypto[from_server][frame.offset] = frame.data
+                earlier = one.crypto[from_server].get(frame.offset, b"")
+                one.crypto[from_server][frame.offset] = max(earlier, frame.data, key=len)
             one.client_hellos += is_crypto and frame.offset == 0 and not from_server
         return one, read
     return None
@@ -216,76 +203,3 @@ def _retry(found: list[Handshake], packet: QuicPacket) -> None:
             one.original, one.was_retried, one.retry_token = packet.source, True, packet.token
             one.crypto[False].clear()
             return
-
-
-# --- key phases -----------------------------------------------------------------------------------
-
-
-class HeaderKey(NamedTuple):
-    """Key and cipher suite of the header protection of packets with a connection id."""
-
-    connection_id: bytes
-    key: bytes
-    suite: int
-
-
-def traffic_secrets(key_log: str) -> dict[tuple[bytes, bool], bytes]:
-    """Return the first application secrets of a key log (NSS format) by client random and side
-    (True: server).
-    """
-    names = {"CLIENT_TRAFFIC_SECRET_0": False, "SERVER_TRAFFIC_SECRET_0": True}
-    found = {}
-    for line in key_log.splitlines():
-        words = line.split()
-        if len(words) == 3 and words[0] in names:
-            try:
-                found[bytes.fromhex(words[1]), names[words[0]]] = bytes.fromhex(words[2])
-            except ValueError:
-                continue
-    return found
-
-
-def key_phases(
-    datagrams: Sequence[tuple[bool, bytes]], key_log: str
-) -> dict[bool, set[int]] | None:
-    """Return the key phases of each side's short headers (True: server), over all connections.
-
-    None if they are unknown: the key log lacks a connection, or its headers cannot be read.
-    """
-    secrets, found = traffic_secrets(key_log), handshakes(datagrams)
-    phases: dict[bool, set[int]] = {False: set(), True: set()}
-    for from_server in phases:
-        keys = [_key_of(one, secrets, from_server=from_server) for one in found]
-        heads = [
-            payload
-            for side, payload in datagrams
-            if side is from_server and payload and not payload[0] & 0x80
-        ]
-        read = [_phase(head, [key for key in keys if key]) for head in heads]
-        known = [phase for phase in read if phase is not None]
-        if not found or None in keys or len(known) < MIN_VALID_SHARE * len(read):
-            return None
-        phases[from_server] = set(known)
-    return phases
-
-
-def _key_of(
-    one: Handshake, secrets: Mapping[tuple[bytes, bool], bytes], *, from_server: bool
-) -> HeaderKey | None:
-    """Return the key of the packets that a side sends."""
-    secret, suite = secrets.get((one.client_random, from_server)), one.suite
-    if secret is None or suite is None or suite not in SUITES or one.version not in VERSIONS:
-        return None
-    receiver_id = one.client_id if from_server else one.server_id
-    return HeaderKey(receiver_id, packet_keys(secret, suite, one.version).header_key, suite)
-
-
-def _phase(data: bytes, keys: Sequence[HeaderKey]) -> int | None:
-    """Return the key phase of a short header: its reserved bits must be zero (RFC 9000, section
-    17.3.1).
-    """
-    for one in sorted(keys, key=lambda one: not data[1:].startswith(one.connection_id)):
-        opened = unprotected(data, 1 + len(one.connection_id), one.key, one.suite)
-        if opened is not None and not opened.first & 0x18:
-            return opened.first >> 2 & 1
-    return None

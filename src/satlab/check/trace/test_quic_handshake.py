@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keys and headers by the examples of RFC 9001, appendix A; handshakes that are built here; key
-phases.
+"""Keys and headers by the examples of RFC 9001 and RFC 9369, appendix A; handshakes that are built
+here.
 """
 
 import random
@@ -11,15 +11,22 @@ from cryptography.hazmat.primitives import hashes
 from satlab.check.suite import Case
 from satlab.check.trace import interop_evidence, quic_handshake
 from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
-from satlab.check.trace.conftest import ORIGINAL, hello, initial, retry
+from satlab.check.trace.conftest import (
+    ORIGINAL,
+    crypto,
+    hello,
+    initial,
+    long_head,
+    retry,
+    sealed,
+)
 from satlab.check.trace.pcap import UDP
-from satlab.check.trace.quic_handshake import handshakes, key_phases
+from satlab.check.trace.quic_handshake import handshakes
 from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind, quic_packets
 from satlab.check.trace.quic_protection import (
     AES_128,
     CHACHA20,
     expand_label,
-    header_mask,
     initial_keys,
     initial_secret,
     is_valid_retry,
@@ -154,9 +161,6 @@ def test_a_retry_goes_on_with_its_connection(version: int) -> None:
     assert (found.suite, found.client_hellos, found.version_at_end) == (AES_128, 2, version)
     [found] = handshakes([(False, asked), (True, false)])
     assert not found.was_retried
-    label = {VERSION_1: "quic", VERSION_2: "quicv2"}[version]
-    later = [short(1, 1, from_server=side, label=label) for side in (False, True)]
-    assert key_phases([*sent, *later], KEY_LOG) == {False: {1}, True: {1}}
 
 
 def test_packets_of_one_version_are_not_read_with_the_keys_of_the_other() -> None:
@@ -167,6 +171,21 @@ def test_packets_of_one_version_are_not_read_with_the_keys_of_the_other() -> Non
         keys = {one: initial_keys(ORIGINAL, one, from_server=False) for one in (version, other)}
         assert opened(packet, parsed.number_at, keys[version]) is not None
         assert opened(packet, parsed.number_at, keys[other]) is None
+
+
+def test_a_hello_in_parts_is_joined_whatever_is_sent_again() -> None:
+    """A large ClientHello needs two packets; parts are sent again with other bounds."""
+    whole = hello(1, 7, 43, suite=CHACHA20)
+    parts = [(9, 50), (0, 30), (0, 9), (30, len(whole))]
+    keys = initial_keys(ORIGINAL, VERSION_2, from_server=False)
+    head = long_head("initial", b"C", ORIGINAL, VERSION_2)
+    sent = [
+        (False, sealed(head, crypto(whole[start:end], start), keys, number))
+        for number, (start, end) in enumerate(parts)
+    ]
+    [found] = handshakes(sent)
+    assert found.offered_suites == (CHACHA20,) and found.client_hellos == 2
+    assert handshakes(sent[:3])[0].offered_suites == ()
 
 
 def test_the_suites_are_those_of_the_hellos() -> None:
@@ -193,43 +212,6 @@ def test_damaged_packets_prove_nothing_and_raise_nothing(seed: int) -> None:
             data[source.randrange(len(data))] = source.randrange(256)
         datagrams.append((from_server, bytes(data[: source.randrange(len(data) + 1)])))
     assert not any(one.is_resumed for one in handshakes(datagrams))
-    assert key_phases(datagrams, "CLIENT_TRAFFIC_SECRET_0 zz 00\nx\n") is None
-
-
-SECRETS = {False: bytes([3]) * 32, True: bytes([4]) * 32}
-KEY_LOG = "".join(
-    f"{name}_TRAFFIC_SECRET_0 {(bytes([1]) * 32).hex()} {SECRETS[side].hex()}\n"
-    for side, name in ((False, "CLIENT"), (True, "SERVER"))
-)
-
-
-def short(number: int, phase: int, *, from_server: bool, label: str = "quic") -> tuple[bool, bytes]:
-    """Return the captured start of a 1-RTT packet to C1 or S1."""
-    head = bytes([0x40 | phase << 2]) + (b"C1" if from_server else b"S1")
-    data = head + bytes([number]) + random.Random(number).randbytes(40)  # noqa: S311
-    hp = expand_label(SECRETS[from_server], hashes.SHA256, f"{label} hp", 16)
-    mask = header_mask(data[len(head) + 4 : len(head) + 20], hp, AES_128)
-    first = bytes([head[0] ^ mask[0] & 0x1F])
-    return from_server, first + head[1:] + bytes([number ^ mask[1]]) + data[len(head) + 1 :]
-
-
-@pytest.mark.parametrize("phases", [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1), (0,))])
-def test_key_phases_are_read_with_the_key_log(
-    phases: tuple[tuple[int, ...], tuple[int, ...]],
-) -> None:
-    sent = [
-        short(n, phase, from_server=side)
-        for side in (False, True)
-        for phase in phases[side]
-        for n in range(20)
-    ]
-    found = key_phases([*connection(1, 43), *sent], KEY_LOG)
-    assert found == {False: set(phases[0]), True: set(phases[1])}
-    other = KEY_LOG.replace(SECRETS[True].hex(), SECRETS[False].hex())
-    assert key_phases([*connection(1, 43), *sent], other) is None, (
-        "keys that do not fit read nothing"
-    )
-    assert key_phases([*connection(1, 43), *sent], "") is None
 
 
 # --- evidence of test cases -----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 """QUIC packets of a datagram, and what is only padding; what a capture makes of it."""
 
 import random
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -276,6 +277,25 @@ def test_a_short_header_of_another_connection_is_foreign() -> None:
     assert found.first_answer_s == pytest.approx(0.6)
 
 
+def test_a_first_flight_that_was_lost_hides_no_payload() -> None:
+    """The server repeats it after a second; a small file then arrives within a round trip."""
+    first, *rest = capture()
+    late = [first, *(replace(one, t_ns=one.t_ns + 1000 * MS) for one in rest)]
+    found = read(late)
+    assert found.first_answer_s == pytest.approx(1.6)
+    assert found.first_byte_s == pytest.approx(2.83)
+    assert found.times_s((1000, 4000), 4000) == pytest.approx((2.83, 2.86))
+
+
+def test_packets_before_the_first_long_header_are_of_an_earlier_connection() -> None:
+    strays = [
+        udp(short_packet(b"OLDSERVE", 40), t_ns=500 * MS, from_server=False, client_port=49999),
+        udp(short_packet(b"OLDCLIEN", 1243), t_ns=900 * MS, client_port=49999),
+    ]
+    assert is_right(read([*strays, *capture()]))
+    assert len(read(strays).datagrams) == 2, "without a long header nothing is known"
+
+
 def test_of_several_connections_the_first_is_timed() -> None:
     """Each from a port of its own; the second one's handshake is faster."""
     second = [
@@ -335,7 +355,8 @@ def test_servers_without_connection_ids_have_handshakes() -> None:
             client_port=50001,
         ),
     ]
-    assert read([*capture(server=b""), *again]).handshakes == 2
+    both = read([*capture(server=b""), *again])
+    assert both.handshakes == 2 and both.last_start_s == pytest.approx(4.0)
 
 
 def test_a_version_negotiation_is_an_answer_and_no_handshake() -> None:
