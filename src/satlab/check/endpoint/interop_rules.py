@@ -6,7 +6,7 @@ A client's packets are judged at the client's interface, a server's at the serve
 link between them does not count.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address
@@ -24,8 +24,8 @@ from satlab.check.trace import (
 from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.decrypted_packets import DecryptedPacket
 from satlab.check.trace.quic_handshake import Handshake
-from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind
-from satlab.check.trace.quic_protection import CHACHA20
+from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind, QuicPacket
+from satlab.check.trace.quic_protection import CHACHA20, OpenedPacket
 from satlab.common import plain_files
 
 ENCRYPTED_EXTENSIONS = 8
@@ -96,9 +96,25 @@ def _retry(of: Evidence) -> str:
         return "a Retry was sent"
     if not has_retry:
         return "no Retry was sent"
-    if any(one.was_retried and one.token for one in quic_handshake.handshakes(of.wire.heads)):
-        return ""
-    return "no Initial packet had the token of the Retry"
+    if not any(one.was_retried and one.token for one in quic_handshake.handshakes(of.wire.heads)):
+        return "no Initial packet had the token of the Retry"
+    before = max(
+        (read.number for packet, read in _initials(of.wire) if not packet.token), default=-1
+    )
+    after = (read.number for packet, read in _initials(of.wire) if packet.token)
+    if next(after, before + 1) <= before:
+        return "the client reset its packet numbers after the Retry"
+    return ""
+
+
+def _initials(wire: CapturedTransfer) -> Iterator[tuple[QuicPacket, OpenedPacket]]:
+    """Yield the client's Initial packets that can be decrypted."""
+    known: list[Handshake] = []
+    for one in wire.datagrams:
+        for packet in quic_headers.quic_packets(one.payload, one.size):
+            read = quic_handshake.take(known, packet, from_server=one.from_server)
+            if read is not None and not one.from_server:
+                yield packet, read[1]
 
 
 def _version(of: Evidence) -> str:
@@ -180,16 +196,13 @@ def _client_hellos(of: Evidence) -> str:
     expected = of.case.client_hellos
     if expected is None:
         return ""
-    known: list[Handshake] = []
-    found = 0
-    for one in of.wire.datagrams:
-        for packet in quic_headers.quic_packets(one.payload, one.size):
-            read = quic_handshake.take(known, packet, from_server=one.from_server)
-            if read is not None and not one.from_server:
-                found += any(
-                    frame.kind == quic_frames.CRYPTO and not frame.offset
-                    for frame in quic_frames.frames(read[1].plain)
-                )
+    found = sum(
+        any(
+            frame.kind == quic_frames.CRYPTO and not frame.offset
+            for frame in quic_frames.frames(read.plain)
+        )
+        for _, read in _initials(of.wire)
+    )
     if found >= expected:
         return ""
     return f"the ClientHello was sent {found} times, at least {expected} expected"

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aioquic.buffer import Buffer
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.packet import QuicProtocolVersion
+from aioquic.quic.packet import QuicProtocolVersion, encode_quic_retry, pull_quic_header
 from aioquic.tls import CipherSuite
 
 from satlab.check.conftest import small
@@ -32,6 +33,7 @@ from satlab.check.trace.quic_frames import EcnCounts
 from satlab.lab import pki
 
 Address = tuple[str, int]
+RETRY_ID = b"retried!"
 CLIENT: Address = ("193.167.0.100", 50000)
 SERVER: Address = ("193.167.100.100", 443)
 
@@ -62,6 +64,8 @@ class Exchange:
     at_client: list[Packet] = field(default_factory=list)
     at_server: list[Packet] = field(default_factory=list)
     delay_s: float = 0.3
+    retry: Callable[[bytes], QuicConnection] | None = None
+    """Make the server once a client came back with the token of a Retry."""
     now: float = 0.0
     has_arrived: bool = False
     on_way: list[tuple[float, int, bool, bytes, Address]] = field(default_factory=list)
@@ -109,12 +113,27 @@ class Exchange:
         number = len(self.at_client) + len(self.at_server)
         heapq.heappush(self.on_way, (self.now + self.delay_s, number, to_server, data, used))
 
+    def send_retry(self, data: bytes) -> bool:
+        """Answer an Initial packet without a token."""
+        header = pull_quic_header(Buffer(data=data), host_cid_length=8)
+        if header.token:
+            assert self.retry is not None
+            self.server = self.retry(header.destination_cid)
+            return False
+        answer = encode_quic_retry(1, RETRY_ID, header.source_cid, header.destination_cid, b"token")
+        self.at_server.append(packet(self.now, SERVER, CLIENT, answer))
+        self.carry(answer, SERVER, to_server=False)
+        return True
+
     def deliver(self) -> None:
         while self.on_way and self.on_way[0][0] <= self.now:
             _, _, to_server, data, used = heapq.heappop(self.on_way)
             if to_server:
-                seen, self.has_arrived = self.client_seen(self.now), True
+                seen = self.client_seen(self.now)
                 self.at_server.append(packet(self.now, seen, used, data))
+                if self.retry is not None and not self.has_arrived and self.send_retry(data):
+                    continue
+                self.has_arrived = True
                 self.server.receive_datagram(data, seen, now=self.now)
             else:
                 self.at_client.append(packet(self.now, used, CLIENT, data))
@@ -159,14 +178,17 @@ class Endpoints:
         server = QuicConfiguration(is_client=False, alpn_protocols=["hq-interop"], **self.server)
         server.load_cert_chain(self.keys.server_cert, self.keys.server_key)
         connected = QuicConnection(configuration=client)
-        return Exchange(
-            connected,
-            QuicConnection(
+
+        def accepting(retry_id: bytes | None = None) -> QuicConnection:
+            return QuicConnection(
                 configuration=server,
                 original_destination_connection_id=connected.original_destination_connection_id,
-            ),
-            **how,
-        )
+                retry_source_connection_id=retry_id,
+            )
+
+        if how.pop("sends_retry", False):
+            how["retry"] = accepting
+        return Exchange(connected, accepting(), **how)
 
     def evidence(self, folder: Path, path: Exchange, of: Case, log: str | None = None) -> Evidence:
         """Return the evidence with the key log (None: the client's)."""
@@ -197,6 +219,10 @@ def verdict(of: Evidence) -> str:
         return f"unsupported: {error}"
 
 
+def nothing(_: Exchange) -> None:
+    return
+
+
 CHACHA, AES = CipherSuite.CHACHA20_POLY1305_SHA256, CipherSuite.AES_128_GCM_SHA256
 
 
@@ -220,6 +246,47 @@ def test_only_chacha20_may_be_offered(
     unseen = replace(of.wire, heads=())
     assert verdict(replace(of, wire=unseen)) == "no ClientHello was captured"
     assert "1 handshakes, 2 expected" in verdict(replace(of, case=case(handshakes=2)))
+
+
+def resets_numbers(path: Exchange) -> None:
+    """Plant a client that begins with packet number 0 again after a Retry."""
+    original = path.client._connect
+
+    def connect(now: float) -> None:
+        path.client._packet_number = 0
+        original(now)
+
+    path.client._connect = connect  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("sends_retry", "plant", "wanted", "words"),
+    [
+        (True, nothing, True, ""),
+        (False, nothing, True, "no Retry was sent"),
+        (True, nothing, False, "a Retry was sent"),
+        (False, nothing, False, ""),
+        (True, resets_numbers, True, "the client reset its packet numbers after the Retry"),
+    ],
+)
+def test_a_retry_comes_back_with_its_token(
+    sends_retry: bool,
+    plant: Callable[[Exchange], None],
+    wanted: bool,
+    words: str,
+    keys: dict[bool, pki.Pki],
+    tmp_path: Path,
+) -> None:
+    made = Endpoints(keys[False])
+    path = made.path(sends_retry=sends_retry)
+    plant(path)
+    path.run(asks)
+    of = made.evidence(tmp_path, path, case(retry=wanted))
+    found = verdict(of)
+    assert words in found and bool(found) is bool(words)
+    if sends_retry and wanted:
+        unanswered = replace(of.wire, heads=of.wire.heads[:2])
+        assert "no Initial packet had the token" in verdict(replace(of, wire=unanswered))
 
 
 def test_a_client_hello_is_counted_whenever_it_is_sent(
@@ -347,10 +414,6 @@ def silent(frame: str) -> Callable[[Exchange], None]:
             handlers[0x1A] = (lambda _context, _kind, buf: buf.pull_bytes(8), epochs)
 
     return plant
-
-
-def nothing(_: Exchange) -> None:
-    return
 
 
 @pytest.mark.parametrize(
