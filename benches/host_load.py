@@ -180,7 +180,7 @@ def _transfers(count: int, _: Kind, runs: Path) -> list[SampleDocument]:
     )
     with scratch.folder("load") as folder:
         link = replace(prepared.link, metrics=folder / "link.jsonl", timeline=None)
-        host = NetnsHost(new_lab_id("load"), clock.ends.topology(), link)
+        host = NetnsHost(new_lab_id("load"), clock.ends.topology(case), link)
         session = run_session(
             host,
             lambda up, halt: [

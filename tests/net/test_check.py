@@ -431,13 +431,13 @@ def test_a_planted_fault_of_a_program_is_named(
 @pytest.mark.usefixtures("_ngtcp2")
 @pytest.mark.promise("P78")
 def test_an_endpoint_that_follows_the_contract_passes_over_geo(tmp_path: Path) -> None:
-    cases = ("handshake", "transfer", "http3", "resumption", "rebinding")
+    cases = ("handshake", "transfer", "http3", "resumption", "ecn")
     with interop_endpoint.opened(NGTCP2) as pair:
         found = check(tmp_path, "interop", *cases, pair=pair)
     outcomes = {
         case: (samples[0].status, samples[0].reason) for case, samples in found.samples.items()
     }
-    assert outcomes.pop("rebinding")[0] == "unsupported"
+    assert outcomes.pop("ecn")[0] == "unsupported"
     assert outcomes == dict.fromkeys(cases[:4], ("ok", ""))
     assert found.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED)
 
@@ -493,15 +493,51 @@ def test_an_endpoint_that_only_claims_a_test_case_fails(
         assert sample(tmp_path / "honest", "interop", case, pair=pair).status == "ok"
 
 
-@pytest.mark.usefixtures("_ngtcp2")
-def test_the_endpoint_of_ngtcp2_speaks_http_09_as_well(tmp_path: Path) -> None:
-    """With its program of HTTP/0.9, which every other endpoint expects in this test case."""
-    folder = built_ngtcp2(tmp_path / "ngtcp2", "hq")
+HQ = ("retry", "chacha20", "multiplexing", "ecn", "ipv6", "rebind-port", "rebind-addr")
+"""Test cases of the endpoint's program of HTTP/0.9, which other endpoints expect there."""
+
+
+def http_09(folder: Path) -> Path:
+    """Build the endpoint of ngtcp2 with HTTP/0.9."""
+    built_ngtcp2(folder, "hq")
     shutil.copy(NGTCP2 / "run_endpoint.sh", folder)
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_ngtcp2")
+@pytest.mark.promise("P78")
+def test_the_endpoint_of_ngtcp2_speaks_http_09_as_well(tmp_path: Path) -> None:
+    cases = (*HQ, "zerortt", "v2")
+    with interop_endpoint.opened(http_09(tmp_path / "ngtcp2")) as pair:
+        found = check(tmp_path, "interop", *cases, pair=pair)
+    outcomes = {
+        case: (samples[0].status, samples[0].reason) for case, samples in found.samples.items()
+    }
+    assert [outcomes.pop(case)[0] for case in ("zerortt", "v2")] == ["unsupported"] * 2
+    assert outcomes == dict.fromkeys(HQ, ("ok", ""))
+
+
+PRETENDS = (
+    ("chacha20", "$REQUESTS --chacha20", "$REQUESTS", "the client offered 0x1301"),
+    ("retry", " --retry ;;", " ;;", "no Retry was sent"),
+    ("ipv6", 'client "$host" 443', "client server4 443", "packets were of IPv4"),
+)
+
+
+@pytest.mark.usefixtures("_ngtcp2")
+@pytest.mark.parametrize(("case", "does", "pretends", "words"), PRETENDS)
+def test_an_endpoint_that_only_claims_a_test_case_of_http_09_fails(
+    case: str, does: str, pretends: str, words: str, tmp_path: Path
+) -> None:
+    folder = http_09(tmp_path / "ngtcp2")
+    script = folder / "run_endpoint.sh"
+    text = script.read_text()
+    assert does in text
+    script.write_text(text.replace(does, pretends))
     with interop_endpoint.opened(folder) as pair:
-        found = check(tmp_path, "interop", "retry", "zerortt", pair=pair)
-    [retry], [early] = found.samples["retry"], found.samples["zerortt"]
-    assert (retry.status, retry.reason) == ("ok", "") and early.status == "unsupported"
+        found = sample(tmp_path, "interop", case, pair=pair)
+    assert found.status == "failed" and words in found.reason, found
 
 
 def endpoint(folder: Path, text: str) -> Path:

@@ -16,6 +16,7 @@ MB = 1_000_000
 MOST_MARKS, MOST_CASES, MOST_MODES = 20, 1000, 100
 MOST_FILES_BYTES = 1 << 30
 """Largest size of all files of a case, bytes."""
+MOST_FILES = 2000
 Mark = Annotated[float, Field(ge=0.001, le=1000)]
 """Payload in 10^6 bytes, from 1 kB to 1 GB, so that it fits in a sandbox."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
@@ -51,6 +52,16 @@ class Change(_Model):
         if self.forward_mbps is None and self.rtt_ms is None and self.outage_s is None:
             raise ValueError("changes nothing: set forward_mbps, rtt_ms or outage_s")
         return self
+
+
+class Rebinding(_Model):
+    """A NAT at the client's gateway that gives its flows other ports, and with `address` another
+    address: `first_s` after the first packet to the server, and then every `every_s`.
+    """
+
+    address: bool = False
+    first_s: float = Field(default=1, gt=0, le=3600)
+    every_s: float = Field(default=5, ge=0.1, le=3600)
 
 
 PacketNumbers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=MOST_NUMBERS)]
@@ -95,10 +106,23 @@ class Case(_Model):
     which are shown and not judged.
 
     `test` is a test case of the QUIC interop runner, for its endpoints: files of `files_bytes`,
-    with names of `name_length` characters; the expected number of `handshakes`; whether the server
-    must send a `retry`. `server_test` is the server's test case if it differs. The packets must
-    show: with `resumed`, that the server accepted a session; with `early_data`, that the requests
-    were in 0-RTT packets; with `key_update`, that both sides sent packets of a second key phase.
+    `copies` of each size, with names of `name_length` characters. `server_test` is the server's
+    test case if it differs. `host` is the server's name in the URLs: server4, server6 (no packet
+    may be of IPv4) or server46 (both). `rebinding` puts a NAT on the path; with
+    `large_certificate` the server's first flight is larger than it may be before the server has
+    validated the client's address. The packets must show:
+
+    - `handshakes`: so many; `retry`: whether the server sent a Retry, whose token came back;
+    - `resumed`: the server accepted a session; `early_data`: the requests were in 0-RTT packets;
+    - `key_update`: both sides sent packets of a second key phase;
+    - `cipher`: the client offered this one alone; `client_hellos`: it sent at least so many;
+    - `max_streams`: the server granted at most so many streams in its transport parameters;
+    - `version2`: both sides changed from version 1 to 2; without it all was in version 1;
+    - `ecn`: both sides marked their packets, and reported the marks of the other;
+    - `rebinding`: the server validated each new path of the client;
+    - `migrated`: the client changed to the server's preferred address, with a new connection id;
+    - `large_certificate`: the server kept to three times what it had received.
+
     `lacking` is the reason why a test case cannot be run.
     """
 
@@ -129,20 +153,40 @@ class Case(_Model):
     test: Name | None = None
     server_test: Name | None = None
     files_bytes: tuple[Annotated[int, Field(ge=1, le=1 << 30)], ...] = Field(
-        default=(), max_length=2000
+        default=(), max_length=MOST_FILES
     )
+    copies: int = Field(default=1, ge=1, le=MOST_FILES)
     name_length: int = Field(default=8, ge=8, le=250)
     handshakes: int | None = Field(default=None, ge=1, le=1000)
     retry: bool | None = None
     resumed: bool = False
     early_data: bool = False
     key_update: bool = False
+    cipher: Literal["chacha20"] | None = None
+    client_hellos: int | None = Field(default=None, ge=1, le=100)
+    max_streams: int | None = Field(default=None, ge=1)
+    version2: bool = False
+    ecn: bool = False
+    migrated: bool = False
+    host: Literal["server4", "server6", "server46"] = "server4"
+    rebinding: Rebinding | None = None
+    large_certificate: bool = False
     lacking: str = ""
 
     @property
     def sends_early_data(self) -> bool:
         """Whether the sample's request may go as 0-RTT data."""
         return self.second_after_s is not None and self.zero_rtt
+
+    @property
+    def file_sizes(self) -> tuple[int, ...]:
+        """Sizes of all files of a test case, bytes."""
+        return self.files_bytes * self.copies
+
+    @property
+    def has_several_paths(self) -> bool:
+        """Whether client or server may have more than one address, or one of IPv6."""
+        return self.host != "server4" or self.rebinding is not None
 
     @property
     def is_for_satperf(self) -> bool:
@@ -218,7 +262,10 @@ class Suite(_Model):
         marks = len(self.marks_mb)
         wrong = {
             f"files_bytes has more than {MOST_FILES_BYTES} bytes together": [
-                case.id for case in self.cases if sum(case.files_bytes) > MOST_FILES_BYTES
+                case.id for case in self.cases if sum(case.file_sizes) > MOST_FILES_BYTES
+            ],
+            f"files_bytes and copies make more than {MOST_FILES} files": [
+                case.id for case in self.cases if len(case.file_sizes) > MOST_FILES
             ],
             "targets_s needs one value (or null) per mark": [
                 case.id for case in self.cases if len(case.targets_s) != marks

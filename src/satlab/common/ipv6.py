@@ -4,6 +4,9 @@
 
 The subnet 198.18.4.0/24 has 2001:2:0:1204::/64: the fourth group is the second and third byte of
 its address. A host's last group is its last byte, so that 198.18.4.2 is 2001:2:0:1204::2.
+
+The two subnets of the QUIC interop runner's endpoints have those of its contract. There a host's
+last group has the digits of its last byte: 193.167.0.100 is fd00:cafe:cafe::100.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -12,6 +15,10 @@ from satlab.common.errors import ConfigError
 from satlab.common.topology import NetworkKind, Route, Topology
 
 SPACE = IPv6Network("2001:2::/48")
+INTEROP_RUNNER = {
+    IPv4Network("193.167.0.0/24"): IPv6Network("fd00:cafe:cafe::/64"),
+    IPv4Network("193.167.100.0/24"): IPv6Network("fd00:cafe:cafe:100::/64"),
+}
 PREFIX = 64
 """Length of every subnet."""
 _IPV4_PREFIX = 24
@@ -36,6 +43,8 @@ def subnet(network: IPv4Network) -> IPv6Network:
         raise ConfigError(
             f"{network} has no IPv6 subnet", hint="IPv6 needs networks of 24 bits in lab.yml"
         )
+    if network in INTEROP_RUNNER:
+        return INTEROP_RUNNER[network]
     group = int(network.network_address) >> 8 & 0xFFFF
     return IPv6Network((int(SPACE.network_address) | group << 64, PREFIX))
 
@@ -43,7 +52,8 @@ def subnet(network: IPv4Network) -> IPv6Network:
 def address(of: IPv4Address) -> IPv6Address:
     """Return the IPv6 address of a host."""
     network = IPv4Network((int(of) & ~0xFF, _IPV4_PREFIX))
-    return subnet(network)[int(of) & 0xFF]
+    last = int(of) & 0xFF
+    return subnet(network)[int(str(last), 16) if network in INTEROP_RUNNER else last]
 
 
 def lines(topology: Topology, node: str, routes: tuple[Route, ...], congctl: str) -> list[str]:

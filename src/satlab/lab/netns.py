@@ -16,8 +16,10 @@ calling thread).
 """
 
 import contextlib
+import fcntl
 import os
 import stat
+import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +52,9 @@ HOST_NODE, CONTROL_INTERFACE = "host", "ctl0"
 control network.
 """
 CONTROL_MTU = 1500
-MAIN_TABLE = 254
+MAIN_TABLE, DIVERSION_TABLE = 254, 10
+TUNSETIFF, _IFF_TUN_NO_PI = 0x400454CA, 0x1001
+"""<linux/if_tun.h>: a TUN without packet information."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _NO_USER_NAMESPACES = 5
@@ -314,6 +318,29 @@ def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) ->
         _ip(lab_id, own.node, [line])
 
 
+def open_diversion(lab_id: str, node: str, interface: str, arriving: Sequence[str]) -> int:
+    """Lead all packets that a node would forward from its interfaces `arriving` into a new TUN, and
+    return its open file. What is written there is forwarded as usual. Closing the file undoes all
+    but the rules, which then match no route.
+
+    Raises:
+        HostError: the kernel refused a step.
+    """
+    with _host_errors(f"{name(lab_id, node)}: {interface}"):
+        device = inside(lab_id, node, _open_tun, interface)
+        lines = [
+            f"link set dev {interface} txqueuelen {ip_commands.TUN_QUEUE_PACKETS} up",
+            f"route add default dev {interface} table {DIVERSION_TABLE}",
+            *(f"rule add iif {one} lookup {DIVERSION_TABLE}" for one in arriving),
+        ]
+        try:
+            _ip(lab_id, node, lines)
+        except HostError:
+            os.close(device)
+            raise
+    return device
+
+
 def set_congestion_control(
     lab_id: str, node: str, congctl: str, initcwnd: int | None = None
 ) -> None:
@@ -458,6 +485,16 @@ def _host_errors(what: str) -> Iterator[None]:
 
 
 # --- steps that run inside a namespace ------------------------------------------------------------
+
+
+def _open_tun(interface: str) -> int:
+    device = os.open(TUN_DEVICE, os.O_RDWR)
+    try:
+        fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", interface.encode(), _IFF_TUN_NO_PI))
+    except OSError:
+        os.close(device)
+        raise
+    return device
 
 
 def _set_sysctls(has_ipv6: bool = False) -> None:

@@ -3,10 +3,14 @@
  * HTTP/0.9 over QUIC (ALPN hq-interop) with ngtcp2 0.12 of Debian 12, for the endpoint of the QUIC interop runner in this
  * folder: Debian's own programs of ngtcp2 speak HTTP/3 alone. Build: make -C tests/endpoints/ngtcp2 hq.
  *
- *   hq client HOST PORT FOLDER [--key-update] URL...    downloads files with one connection, without certificate checks
- *   hq server PORT FOLDER KEY CERTIFICATE [--retry]     serves a folder until it is ended
+ *   hq client HOST PORT FOLDER [--key-update] [--chacha20] URL...    downloads files with one connection, without
+ *                                                                    certificate checks
+ *   hq server PORT FOLDER KEY CERTIFICATE [--retry] [--chacha20] [--preferred]     serves a folder until it is ended
  *
- * GnuTLS writes $SSLKEYLOGFILE. Exit status of the client: 0 if every file is complete.
+ * With --preferred a server asks its clients to go on at PREFERRED_PORT of server4 and server6.
+ *
+ * Both use IPv4 and IPv6, and mark their packets ECT(0). A server follows a client to another address. GnuTLS writes
+ * $SSLKEYLOGFILE. Exit status of the client: 0 if every file is complete.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,14 +34,16 @@
 #include <ngtcp2/ngtcp2_crypto.h>
 #include <ngtcp2/ngtcp2_crypto_gnutls.h>
 
-#define PRIORITY \
-  "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:" \
-  "-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:%DISABLE_TLS13_COMPAT_MODE"
+#define PRIORITY(ciphers) \
+  "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:" ciphers \
+  ":-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:%DISABLE_TLS13_COMPAT_MODE"
 #define CID_BYTES 8
 #define WINDOW 16000000 /* flow control, bytes: more than 20 Mbit/s times 1.5 s */
-#define STREAMS 128
+#define STREAMS 2048 /* files of a connection */
+#define STREAMS_AT_ONCE 128
 #define CONNECTIONS 64
 #define MOST_BYTES 1452
+#define PREFERRED_PORT 4443
 #define REQUEST 1024
 #define IDLE (30 * NGTCP2_SECONDS)
 
@@ -56,18 +62,20 @@ struct connection {
   gnutls_session_t tls;
   ngtcp2_crypto_conn_ref reference;
   ngtcp2_cid first_dcid;
-  struct sockaddr_in peer;
+  struct sockaddr_in6 peer;
   struct stream streams[STREAMS];
   size_t count;
   bool connected, confirmed, has_updated;
 };
 
-static int udp = -1;
-static bool is_client, has_retry, has_key_update;
+/* Sockets and their addresses: the one that is listened on, and a server's preferred one. */
+enum { FIRST, PREFERRED, SOCKETS };
+static int udp[SOCKETS] = {-1, -1};
+static struct sockaddr_in6 local[SOCKETS];
+static bool is_client, has_retry, has_key_update, has_chacha20_alone, has_preferred;
 static const char *folder;
 static char **urls;
 static size_t files;
-static struct sockaddr_in local;
 static struct connection *connections[CONNECTIONS];
 static gnutls_certificate_credentials_t credentials;
 static uint8_t secret[32];
@@ -172,10 +180,13 @@ static int on_data(
     return 0;
   }
   if (is_client) {
-    if (fwrite(data, 1, length, it->file) != length) {
+    if (it->file == NULL || fwrite(data, 1, length, it->file) != length) {
       return NGTCP2_ERR_CALLBACK_FAILURE;
     }
-    it->is_complete |= (flags & NGTCP2_STREAM_DATA_FLAG_FIN) != 0;
+    if ((flags & NGTCP2_STREAM_DATA_FLAG_FIN) != 0) {
+      it->is_complete = fclose(it->file) == 0;
+      it->file = NULL;
+    }
     return 0;
   }
   size_t room = REQUEST - 1 - it->request_bytes, part = length < room ? length : room;
@@ -229,6 +240,29 @@ static ngtcp2_conn *connection_of(ngtcp2_crypto_conn_ref *reference) {
   return ((struct connection *)reference->user_data)->quic;
 }
 
+/* A client goes on at the server's preferred address of the family that it uses. */
+static int on_preferred(ngtcp2_conn *quic, ngtcp2_path *to, const ngtcp2_preferred_addr *offered, void *user) {
+  const struct sockaddr_in6 *peer = &((struct connection *)user)->peer;
+  struct sockaddr_in6 next = *peer;
+  (void)quic;
+  if (IN6_IS_ADDR_V4MAPPED(&peer->sin6_addr)) {
+    if (!offered->ipv4_present) {
+      return 0;
+    }
+    memcpy(&next.sin6_addr.s6_addr[12], &offered->ipv4.sin_addr, 4);
+    next.sin6_port = offered->ipv4.sin_port;
+  } else {
+    if (!offered->ipv6_present) {
+      return 0;
+    }
+    memcpy(&next.sin6_addr, &offered->ipv6.sin6_addr, 16);
+    next.sin6_port = offered->ipv6.sin6_port;
+  }
+  memcpy(to->remote.addr, &next, sizeof next);
+  to->remote.addrlen = sizeof next;
+  return 0;
+}
+
 static ngtcp2_callbacks callbacks(void) {
   return (ngtcp2_callbacks){
     .client_initial = ngtcp2_crypto_client_initial_cb,
@@ -248,11 +282,26 @@ static ngtcp2_callbacks callbacks(void) {
     .delete_crypto_cipher_ctx = ngtcp2_crypto_delete_crypto_cipher_ctx_cb,
     .get_path_challenge_data = ngtcp2_crypto_get_path_challenge_data_cb,
     .version_negotiation = ngtcp2_crypto_version_negotiation_cb,
+    .select_preferred_addr = on_preferred,
   };
 }
 
-static ngtcp2_path path_to(struct sockaddr_in *peer) {
-  return (ngtcp2_path){{(struct sockaddr *)&local, sizeof local}, {(struct sockaddr *)peer, sizeof *peer}, NULL};
+static ngtcp2_path path_to(struct sockaddr_in6 *peer, int from) {
+  return (ngtcp2_path){
+    {(struct sockaddr *)&local[from], sizeof local[from]}, {(struct sockaddr *)peer, sizeof *peer}, NULL
+  };
+}
+
+static struct sockaddr_in6 resolved(const char *host, const char *port) {
+  struct addrinfo hints = {.ai_family = AF_INET6, .ai_socktype = SOCK_DGRAM, .ai_flags = AI_V4MAPPED}, *found;
+  int code = getaddrinfo(host, port, &hints, &found);
+  if (code != 0) {
+    fail(host, gai_strerror(code));
+  }
+  struct sockaddr_in6 address;
+  memcpy(&address, found->ai_addr, sizeof address);
+  freeaddrinfo(found);
+  return address;
 }
 
 static ngtcp2_cid new_cid(size_t length) {
@@ -265,7 +314,9 @@ static void make_tls(struct connection *it, const char *server_name) {
   static const gnutls_datum_t alpn = {(unsigned char *)"hq-interop", 10};
   unsigned int flags = is_client ? GNUTLS_CLIENT : GNUTLS_SERVER | GNUTLS_NO_AUTO_SEND_TICKET;
   check(gnutls_init(&it->tls, flags | GNUTLS_NO_END_OF_EARLY_DATA), "gnutls_init");
-  check(gnutls_priority_set_direct(it->tls, PRIORITY, NULL), "priority");
+  const char *priority =
+    has_chacha20_alone ? PRIORITY("+CHACHA20-POLY1305") : PRIORITY("+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305");
+  check(gnutls_priority_set_direct(it->tls, priority, NULL), "priority");
   check(gnutls_credentials_set(it->tls, GNUTLS_CRD_CERTIFICATE, credentials), "credentials");
   check(gnutls_alpn_set_protocols(it->tls, &alpn, 1, GNUTLS_ALPN_MANDATORY), "alpn");
   if (is_client) {
@@ -278,8 +329,23 @@ static void make_tls(struct connection *it, const char *server_name) {
   gnutls_session_set_ptr(it->tls, &it->reference);
 }
 
+/* Offer the preferred address, with its connection ID. */
+static void prefer(ngtcp2_transport_params *parameters) {
+  struct sockaddr_in6 four = resolved("server4", NULL), six = resolved("server6", NULL);
+  ngtcp2_preferred_addr *to = &parameters->preferred_address;
+  parameters->preferred_address_present = 1;
+  to->cid = new_cid(CID_BYTES);
+  draw(to->stateless_reset_token, sizeof to->stateless_reset_token);
+  to->ipv4_present = to->ipv6_present = 1;
+  to->ipv4.sin_family = AF_INET;
+  memcpy(&to->ipv4.sin_addr, &four.sin6_addr.s6_addr[12], 4);
+  to->ipv6.sin6_family = AF_INET6;
+  memcpy(&to->ipv6.sin6_addr, &six.sin6_addr, 16);
+  to->ipv4.sin_port = to->ipv6.sin6_port = htons(PREFERRED_PORT);
+}
+
 /* Begin a client's connection, or a server's for an Initial packet; `original` is what a Retry's token names. */
-static struct connection *begin(struct sockaddr_in peer, const char *name, ngtcp2_pkt_hd *initial, ngtcp2_cid *original) {
+static struct connection *begin(struct sockaddr_in6 peer, const char *name, ngtcp2_pkt_hd *initial, ngtcp2_cid *original) {
   size_t place = 0;
   while (place < CONNECTIONS && connections[place] != NULL) {
     place++;
@@ -298,10 +364,10 @@ static struct connection *begin(struct sockaddr_in peer, const char *name, ngtcp
   ngtcp2_transport_params_default(&parameters);
   parameters.initial_max_data = WINDOW;
   parameters.initial_max_stream_data_bidi_local = parameters.initial_max_stream_data_bidi_remote = WINDOW;
-  parameters.initial_max_streams_bidi = STREAMS;
+  parameters.initial_max_streams_bidi = STREAMS_AT_ONCE;
   parameters.max_idle_timeout = IDLE;
   ngtcp2_callbacks called = callbacks();
-  ngtcp2_path way = path_to(&it->peer);
+  ngtcp2_path way = path_to(&it->peer, FIRST);
   ngtcp2_cid scid = new_cid(CID_BYTES);
   int code;
   if (initial == NULL) {
@@ -309,6 +375,9 @@ static struct connection *begin(struct sockaddr_in peer, const char *name, ngtcp
     uint32_t version = NGTCP2_PROTO_VER_V1;
     code = ngtcp2_conn_client_new(&it->quic, &dcid, &scid, &way, version, &called, &settings, &parameters, NULL, it);
   } else {
+    if (has_preferred) {
+      prefer(&parameters);
+    }
     it->first_dcid = initial->dcid;
     parameters.original_dcid = original == NULL ? initial->dcid : *original;
     if (original != NULL) {
@@ -347,8 +416,22 @@ static void ended(struct connection *it, int code) {
   is_client ? fail("connection", ngtcp2_strerror(code)) : end(it);
 }
 
-static void put(const struct sockaddr_in *to, const uint8_t *data, size_t length) {
-  (void)sendto(udp, data, length, 0, (const struct sockaddr *)to, sizeof *to);
+/* Set the ECN field of what a socket sends, for IPv4 and IPv6. */
+static void mark(int by, uint32_t ecn) {
+  static uint32_t last[SOCKETS] = {NGTCP2_ECN_NOT_ECT, NGTCP2_ECN_NOT_ECT};
+  int field = (int)ecn;
+  if (ecn != last[by]) {
+    (void)setsockopt(udp[by], IPPROTO_IP, IP_TOS, &field, sizeof field);
+    (void)setsockopt(udp[by], IPPROTO_IPV6, IPV6_TCLASS, &field, sizeof field);
+    last[by] = ecn;
+  }
+}
+
+static void put(const ngtcp2_path *way, const uint8_t *data, size_t length, uint32_t ecn) {
+  const struct sockaddr_in6 *from = (const struct sockaddr_in6 *)way->local.addr;
+  int by = udp[PREFERRED] >= 0 && from->sin6_port == local[PREFERRED].sin6_port ? PREFERRED : FIRST;
+  mark(by, ecn);
+  (void)sendto(udp[by], data, length, 0, way->remote.addr, way->remote.addrlen);
 }
 
 static bool has_cid(const struct connection *it, const ngtcp2_version_cid *header) {
@@ -371,7 +454,7 @@ static bool has_cid(const struct connection *it, const ngtcp2_version_cid *heade
   return false;
 }
 
-static void send_retry(ngtcp2_pkt_hd *initial, struct sockaddr_in *peer) {
+static void send_retry(ngtcp2_pkt_hd *initial, struct sockaddr_in6 *peer) {
   uint8_t token[NGTCP2_CRYPTO_MAX_RETRY_TOKENLEN], packet[MOST_BYTES];
   ngtcp2_cid scid = new_cid(CID_BYTES);
   ngtcp2_ssize length = ngtcp2_crypto_generate_retry_token(
@@ -383,11 +466,12 @@ static void send_retry(ngtcp2_pkt_hd *initial, struct sockaddr_in *peer) {
     );
   }
   if (length > 0) {
-    put(peer, packet, (size_t)length);
+    ngtcp2_path way = path_to(peer, FIRST);
+    put(&way, packet, (size_t)length, NGTCP2_ECN_NOT_ECT);
   }
 }
 
-static struct connection *accepted(const uint8_t *data, size_t length, struct sockaddr_in *peer) {
+static struct connection *accepted(const uint8_t *data, size_t length, struct sockaddr_in6 *peer) {
   ngtcp2_pkt_hd initial;
   ngtcp2_cid original;
   if (is_client || ngtcp2_accept(&initial, data, length) != 0) {
@@ -407,7 +491,7 @@ static struct connection *accepted(const uint8_t *data, size_t length, struct so
   return code == 0 ? begin(*peer, NULL, &initial, &original) : NULL;
 }
 
-static void receive(const uint8_t *data, size_t length, struct sockaddr_in *peer) {
+static void receive(const uint8_t *data, size_t length, struct sockaddr_in6 *peer, int by, uint32_t ecn) {
   ngtcp2_version_cid header;
   if (ngtcp2_pkt_decode_version_cid(&header, data, length, CID_BYTES) != 0) {
     return;
@@ -420,8 +504,8 @@ static void receive(const uint8_t *data, size_t length, struct sockaddr_in *peer
   if (it == NULL) {
     return;
   }
-  ngtcp2_path way = path_to(&it->peer);
-  ngtcp2_pkt_info info = {0};
+  ngtcp2_path way = path_to(peer, by);
+  ngtcp2_pkt_info info = {ecn};
   int code = ngtcp2_conn_read_pkt(it->quic, &way, &info, data, length, now());
   if (code != 0) {
     ended(it, code);
@@ -451,8 +535,10 @@ static int send_packets(struct connection *it) {
     }
     ngtcp2_ssize taken = -1;
     ngtcp2_pkt_info info;
+    ngtcp2_path_storage way;
+    ngtcp2_path_storage_zero(&way);
     ngtcp2_ssize length = ngtcp2_conn_writev_stream(
-      it->quic, NULL, &info, packet, sizeof packet, &taken, one == NULL ? 0 : NGTCP2_WRITE_STREAM_FLAG_FIN,
+      it->quic, &way.path, &info, packet, sizeof packet, &taken, one == NULL ? 0 : NGTCP2_WRITE_STREAM_FLAG_FIN,
       one == NULL ? -1 : one->id, &part, one == NULL ? 0 : 1, at
     );
     if (length == NGTCP2_ERR_STREAM_DATA_BLOCKED || length == NGTCP2_ERR_STREAM_SHUT_WR) {
@@ -469,7 +555,7 @@ static int send_packets(struct connection *it) {
     if (length == 0) {
       break;
     }
-    put(&it->peer, packet, (size_t)length);
+    put(&way.path, packet, (size_t)length, info.ecn);
     sent += (size_t)length;
   }
   ngtcp2_conn_update_pkt_tx_time(it->quic, at);
@@ -506,16 +592,33 @@ static int finish(struct connection *it) {
   ngtcp2_connection_close_error reason;
   ngtcp2_connection_close_error_default(&reason);
   ngtcp2_pkt_info info;
+  ngtcp2_path_storage way;
+  ngtcp2_path_storage_zero(&way);
   ngtcp2_ssize length =
-    ngtcp2_conn_write_connection_close(it->quic, NULL, &info, packet, sizeof packet, &reason, now());
+    ngtcp2_conn_write_connection_close(it->quic, &way.path, &info, packet, sizeof packet, &reason, now());
   if (length > 0) {
-    put(&it->peer, packet, (size_t)length);
+    put(&way.path, packet, (size_t)length, info.ecn);
   }
-  bool has_failed = false;
-  for (size_t at = 0; at < it->count; at++) {
-    has_failed |= fclose(it->streams[at].file) != 0;
+  return 0;
+}
+
+/* Receive a datagram with its sender and its ECN field; -1 if there is none. */
+static ssize_t take_datagram(int by, uint8_t *data, size_t size, struct sockaddr_in6 *peer, uint32_t *ecn) {
+  uint8_t control[CMSG_SPACE(sizeof(int)) * 2];
+  struct iovec part = {data, size};
+  struct msghdr message = {
+    .msg_name = peer, .msg_namelen = sizeof *peer, .msg_iov = &part, .msg_iovlen = 1,
+    .msg_control = control, .msg_controllen = sizeof control,
+  };
+  ssize_t length = recvmsg(udp[by], &message, MSG_DONTWAIT);
+  *ecn = NGTCP2_ECN_NOT_ECT;
+  for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); length > 0 && one != NULL; one = CMSG_NXTHDR(&message, one)) {
+    bool is_ipv4 = one->cmsg_level == IPPROTO_IP && one->cmsg_type == IP_TOS;
+    if (is_ipv4 || (one->cmsg_level == IPPROTO_IPV6 && one->cmsg_type == IPV6_TCLASS)) {
+      *ecn = *CMSG_DATA(one) & NGTCP2_ECN_MASK;
+    }
   }
-  return has_failed;
+  return length;
 }
 
 static int run(void) {
@@ -535,25 +638,29 @@ static int run(void) {
     }
     uint64_t at = now(), left = due > at ? due - at : 0;
     struct timespec wait = {(time_t)(left / NGTCP2_SECONDS), (long)(left % NGTCP2_SECONDS)};
-    struct pollfd readable = {.fd = udp, .events = POLLIN};
-    if (ppoll(&readable, 1, &wait, NULL) > 0) {
+    struct pollfd readable[SOCKETS] = {{.fd = udp[FIRST], .events = POLLIN}, {.fd = udp[PREFERRED], .events = POLLIN}};
+    (void)ppoll(readable, SOCKETS, &wait, NULL);
+    for (int by = FIRST; by < SOCKETS; by++) {
       uint8_t data[65536];
-      struct sockaddr_in peer;
-      socklen_t size = sizeof peer;
+      struct sockaddr_in6 peer;
+      uint32_t ecn;
       ssize_t length;
-      while ((length = recvfrom(udp, data, sizeof data, MSG_DONTWAIT, (struct sockaddr *)&peer, &size)) > 0) {
-        receive(data, (size_t)length, &peer);
-        size = sizeof peer;
+      while (udp[by] >= 0 && (length = take_datagram(by, data, sizeof data, &peer, &ecn)) > 0) {
+        receive(data, (size_t)length, &peer, by, ecn);
       }
     }
   }
 }
 
-static void bind_to(uint16_t port) {
-  local.sin_family = AF_INET;
-  local.sin_port = htons(port);
-  udp = socket(AF_INET, SOCK_DGRAM, 0);
-  if (udp < 0 || bind(udp, (struct sockaddr *)&local, sizeof local) != 0) {
+static void bind_to(int by, uint16_t port) {
+  local[by].sin6_family = AF_INET6;
+  local[by].sin6_port = htons(port);
+  udp[by] = socket(AF_INET6, SOCK_DGRAM, 0);
+  int on = 1, off = 0;
+  (void)setsockopt(udp[by], IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  (void)setsockopt(udp[by], IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
+  (void)setsockopt(udp[by], IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof on);
+  if (udp[by] < 0 || bind(udp[by], (struct sockaddr *)&local[by], sizeof local[by]) != 0) {
     fail("socket", strerror(errno));
   }
 }
@@ -573,6 +680,8 @@ int main(int count, char **words) {
   is_client = count > 1 && strcmp(words[1], "client") == 0;
   has_retry = take(&count, words, "--retry");
   has_key_update = take(&count, words, "--key-update");
+  has_preferred = take(&count, words, "--preferred");
+  has_chacha20_alone = take(&count, words, "--chacha20");
   if (is_client ? count < 6 : count != 6) {
     fail("usage", "hq client HOST PORT FOLDER URL... | hq server PORT FOLDER KEY CERTIFICATE");
   }
@@ -581,20 +690,18 @@ int main(int count, char **words) {
   if (!is_client) {
     folder = words[3];
     check(gnutls_certificate_set_x509_key_file(credentials, words[5], words[4], GNUTLS_X509_FMT_PEM), "key files");
-    bind_to((uint16_t)atoi(words[2]));
+    bind_to(FIRST, (uint16_t)atoi(words[2]));
+    if (has_preferred) {
+      bind_to(PREFERRED, PREFERRED_PORT);
+    }
     return run();
   }
   folder = words[4];
   urls = words + 5;
   files = (size_t)(count - 5);
-  struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_DGRAM}, *found;
-  int code = files > STREAMS ? EAI_FAIL : getaddrinfo(words[2], words[3], &hints, &found);
-  if (code != 0) {
-    fail(words[2], gai_strerror(code));
+  if (files > STREAMS) {
+    fail("usage", "too many files");
   }
-  bind_to(0);
-  struct sockaddr_in peer;
-  memcpy(&peer, found->ai_addr, sizeof peer);
-  freeaddrinfo(found);
-  return begin(peer, words[2], NULL, NULL) == NULL ? 1 : run();
+  bind_to(FIRST, 0);
+  return begin(resolved(words[2], words[3]), words[2], NULL, NULL) == NULL ? 1 : run();
 }

@@ -2,18 +2,31 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Endpoint of the QUIC interop runner around ngtcp2's programs as Debian packs them (gtlsserver, gtlsclient).
 # They speak HTTP/3 in every test case. With /hq (make hq) those of HTTP/0.9 are HTTP/0.9, as other endpoints expect it, and
-# a session is not resumed.
+# a session is not resumed; multiconnect, chacha20, ecn and connectionmigration need /hq.
 set -u
 /setup.sh
 
 legacy() {
   case $ROLE-$TESTCASE in
     *-http3 | *-second-download) return ;;
-    server-handshake | server-transfer) exec /hq server 443 /www /certs/priv.key /certs/cert.pem ;;
+    server-handshake | server-transfer | server-multiconnect | server-ecn)
+      exec /hq server 443 /www /certs/priv.key /certs/cert.pem
+      ;;
     server-retry) exec /hq server 443 /www /certs/priv.key /certs/cert.pem --retry ;;
+    server-connectionmigration) exec /hq server 443 /www /certs/priv.key /certs/cert.pem --preferred ;;
+    server-chacha20) exec /hq server 443 /www /certs/priv.key /certs/cert.pem --chacha20 ;;
     # shellcheck disable=SC2086 # REQUESTS are words
-    client-handshake | client-transfer | client-retry) exec /hq client server4 443 /downloads $REQUESTS ;;
-    client-keyupdate) exec /hq client server4 443 /downloads $REQUESTS --key-update ;;
+    client-handshake | client-transfer | client-retry | client-ecn) exec /hq client "$host" 443 /downloads $REQUESTS ;;
+    # shellcheck disable=SC2086
+    client-keyupdate) exec /hq client "$host" 443 /downloads $REQUESTS --key-update ;;
+    # shellcheck disable=SC2086
+    client-chacha20) exec /hq client "$host" 443 /downloads $REQUESTS --chacha20 ;;
+    client-multiconnect)
+      for url in $REQUESTS; do
+        /hq client "$host" 443 /downloads "$url" || exit 1
+      done
+      exit 0
+      ;;
     *) exit 127 ;;
   esac
 }
@@ -56,9 +69,11 @@ client() {
 
 get() {
   # shellcheck disable=SC2086 # CLIENT_PARAMS are words
-  /usr/bin/gtlsclient "${options[@]}" $CLIENT_PARAMS server4 443 "$@"
+  /usr/bin/gtlsclient "${options[@]}" $CLIENT_PARAMS "$host" 443 "$@"
 }
 
+host=${REQUESTS#*://}
+host=${host%%[:/]*}
 if [ "$ROLE" = client ]; then
   /wait-for-it.sh sim:57832 -s -t 30
   [ ! -x /hq ] || legacy

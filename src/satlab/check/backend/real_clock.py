@@ -29,7 +29,7 @@ from satlab.check.samples import Sample, within_limit
 from satlab.check.sandboxed_program import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import packet_ledger, pcap, qlog, qlog_transfer, trace_reader
-from satlab.check.trace.captured_transfer import CapturedTransfer, transfer_of
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.packet_capture import Capture
 from satlab.check.trace.packet_ledger import Ledger
 from satlab.check.trace.pcap import Packet
@@ -83,7 +83,10 @@ class RealClock:
             )
         folder = _emptied(raw / f"{case.id}-{seed}")
         request = case_link.for_lab(link, case, seed, folder / "link.jsonl")
-        host, captures = NetnsHost(new_lab_id("check"), self.ends.topology(), request), _Captures()
+        host, captures = (
+            NetnsHost(new_lab_id("check"), self.ends.topology(case), request),
+            _Captures(),
+        )
         session = run_session(
             host,
             lambda up, halt: self._transfer(up, suite, case, seed, folder, halt, captures),
@@ -112,7 +115,7 @@ class RealClock:
             session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None
         )
         trace = trace_reader.read(raw, case, outcome, link.plan) if is_traced else None
-        marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.files_bytes)]
+        marks = [round(mark * MB) for mark in suite.marks_mb] or [sum(case.file_sizes)]
         # Only TCP goes through proxies. External programs may always send early data.
         has_proxies = self.ends.protocol == "tcp"
         if not isinstance(self.ends, SatperfPair):
@@ -161,10 +164,12 @@ class RealClock:
         case: Case,
         lost: int | None,
     ) -> dict[str, Ledger]:
-        """Return the ledgers of both directions; empty if a capture missed packets or proxies split
-        the connection.
+        """Return the ledgers of both directions; empty if a capture missed packets, proxies split
+        the connection, or its addresses change.
         """
         if self.ends.protocol == "tcp" or not captures.is_complete or len(host.states) < 2:
+            return {}
+        if case.has_several_paths:  # packets are counted by one address of IPv4
             return {}
         payload = "forward" if case.direction == "download" else "return"
         made = {}
@@ -200,7 +205,10 @@ class RealClock:
         host = up.topology.address_of(Role.SERVER)
         with scratch.folder("check") as private:
             keys = pki.create(
-                private / "pki", self.ends.server_names, [ip_address(host)], datetime.now(UTC)
+                private / "pki",
+                self.ends.certificate_names(case),
+                [ip_address(host)],
+                datetime.now(UTC),
             )
             request = TransferRequest(suite, case, seed, host, keys, private / "endpoints")
             sandboxes = {
@@ -309,9 +317,17 @@ class _Connections:
     def _connection(
         self, server: SandboxedProcess, number: int
     ) -> tuple[Sample, ExitReport, CapturedTransfer | None]:
-        captured = self.folder / f"client-{number}.pcap"
-        interface, whole = _interface(self.up, Role.CLIENT), is_captured_whole(self.request)
-        with Capture(self.up, *interface, whole=whole).running(captured):
+        case = self.request.case
+        files = {
+            Role(side): self.folder / f"{side}-{number}.pcap"
+            for side in (CLIENT, *([SERVER] if case.test else []))
+        }
+        with contextlib.ExitStack() as captures:
+            for role, file in files.items():
+                capture = Capture(
+                    self.up, *_interface(self.up, role), whole=is_captured_whole(self.request)
+                )
+                captures.enter_context(capture.running(file))
             if number == 0:  # changes count from the first transfer
                 self.up.start_timeline()
             client = self._start(
@@ -319,7 +335,13 @@ class _Connections:
             )
             with _running(client):
                 ended, why = self._await(server, client)
-        seen = transfer_of(pcap.read(captured), IPv4Address(self.request.host), self.ends.port)
+        found = {
+            role: self.ends.transfer_of(self.request, pcap.read(file))
+            for role, file in files.items()
+        }
+        seen = found[Role.CLIENT]
+        if seen is not None:
+            seen = replace(seen, at_server=found.get(Role.SERVER))
         if why:
             return self._not_measured(why), ended, seen
         return self.ends.sample(self.request, number, ended, seen), ended, seen

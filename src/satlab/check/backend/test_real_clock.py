@@ -52,7 +52,9 @@ def test_the_timeline_starts_with_the_first_of_two_transfers(
     calls: list[str] = []
     up: Any = SimpleNamespace(start_timeline=lambda: calls.append("timeline"))
     ends: Any = SimpleNamespace(
-        port=1, client=lambda _, number: calls.append(f"client {number}"), sample=lambda *_: 0
+        client=lambda _, number: calls.append(f"client {number}"),
+        transfer_of=lambda *_: None,
+        sample=lambda *_: 0,
     )
     capture = SimpleNamespace(running=lambda _: contextlib.nullcontext())
     for name, value in {

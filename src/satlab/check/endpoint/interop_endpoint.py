@@ -4,8 +4,8 @@ codes.
 
 Client and server may be different endpoints (`interop_image`). Contract:
 github.com/quic-interop/quic-interop-runner and quic-network-simulator, README.md and the images'
-`setup.sh`. Only IPv4. The script runs as the sandbox's user, with the capabilities of a container
-in the interop runner.
+`setup.sh`. IPv4 and IPv6. The script runs as the sandbox's user, with the capabilities of a
+container in the interop runner.
 """
 
 import contextlib
@@ -19,9 +19,10 @@ from pathlib import Path
 from socket import create_server
 
 from satlab.check import sandboxed_program
-from satlab.check.endpoint import interop_image
+from satlab.check.endpoint import interop_image, interop_rules
 from satlab.check.endpoint.command_pair import at_time_limit, compare
 from satlab.check.endpoint.interop_image import Image
+from satlab.check.endpoint.interop_rules import Evidence, NoKeyLogError
 from satlab.check.endpoint.pair import (
     CLIENT,
     SERVER,
@@ -33,13 +34,15 @@ from satlab.check.endpoint.pair import (
 from satlab.check.samples import Sample, Status
 from satlab.check.sandboxed_program import NOT_SUPPORTED, ExitReport, NotStartedError
 from satlab.check.suite import Case
-from satlab.check.trace import interop_evidence
+from satlab.check.trace import captured_transfer, interop_evidence
 from satlab.check.trace.captured_transfer import CapturedTransfer
-from satlab.common import paths, scratch, topology
+from satlab.check.trace.pcap import Packet
+from satlab.common import ipv6, paths, scratch, topology
 from satlab.common.topology import Role, Topology
-from satlab.lab import netns, privileges
+from satlab.lab import netns, privileges, rebinding_nat
 from satlab.lab.lab import Lab
 from satlab.lab.pki import Pki
+from satlab.lab.rebinding_nat import RebindingNat
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
 PORT = 443
@@ -49,8 +52,13 @@ COMPLIANCE_S = 30.0
 CLIENT_ADDRESS, CLIENT_GATEWAY = IPv4Address("193.167.0.100"), IPv4Address("193.167.0.2")
 SERVER_ADDRESS, SERVER_GATEWAY = IPv4Address("193.167.100.100"), IPv4Address("193.167.100.2")
 """Public addresses; a lab is not connected to the Internet."""
+IPV6 = Path("/proc/sys/net/ipv6")
 CAPABILITIES = ("net_admin", "net_bind_service", "net_raw")
-NAMES = ("server", "server4", "server46")
+NAMES = ("server", "server4", "server6", "server46")
+LARGE_CERTIFICATE_NAMES = 40
+"""More names, of 200 characters, in a certificate that is too large for the server's first flight.
+The interop runner wants more than 7500 bytes in the server's handshake.
+"""
 WRITABLE = ("downloads", "logs", "state")
 FOLDERS = (*WRITABLE, "certs")
 WORK = "work"
@@ -87,7 +95,7 @@ class InteropPair(EndpointPair):
     def commands(self) -> Mapping[str, Sequence[str]]:
         return {role: [str(_script_of(image))] for role, image in self.images.items()}
 
-    def topology(self) -> Topology:
+    def topology(self, case: Case) -> Topology:
         """Return the lab with the addresses and interface names of the contract."""
         lab = topology.load(paths.LAB_FILE)
         endpoints = {
@@ -112,7 +120,16 @@ class InteropPair(EndpointPair):
                     nodes[name] = nodes[name].model_copy(
                         update={"interfaces": nodes[name].interfaces | changed}
                     )
-        return lab.model_copy(update={"nodes": nodes, "networks": networks})
+        has_ipv6 = case.host != "server4"
+        return lab.model_copy(update={"nodes": nodes, "networks": networks, "ipv6": has_ipv6})
+
+    def certificate_names(self, case: Case) -> tuple[str, ...]:
+        if not case.large_certificate:
+            return NAMES
+        return (
+            *NAMES,
+            *(f"n{number}.{'.'.join(['a' * 49] * 4)}" for number in range(LARGE_CERTIFICATE_NAMES)),
+        )
 
     def unsupported_reason(self, case: Case) -> str:
         if case.lacking:
@@ -121,6 +138,8 @@ class InteropPair(EndpointPair):
             return "endpoints of the QUIC interop runner download"
         if case.second_after_s is not None and case.test:
             return "a test case of the QUIC interop runner opens as many connections as it likes"
+        if case.host != "server4" and not IPV6.exists():
+            return "this kernel has no IPv6"
         return ""
 
     def server(self, request: TransferRequest) -> EndpointProgram:
@@ -147,7 +166,7 @@ class InteropPair(EndpointPair):
         mounts = [Mount(request.folder / "www", "/www")] if role == SERVER else []
         mounts += [*_mounts(folder, FOLDERS, number), *_work(folder, self.images[role])]
         urls = " ".join(
-            f"https://server4:{PORT}/{file.name}"
+            f"https://{request.case.host}:{PORT}/{file.name}"
             for file in sorted((request.folder / "www").iterdir())
         )
         return self._script(role, test, urls, mounts)
@@ -179,13 +198,16 @@ class InteropPair(EndpointPair):
 
     @contextlib.contextmanager
     def path(self, up: Lab, request: TransferRequest, folder: Path) -> Iterator[list[str]]:
-        """Listen on the simulator's port; before the first sample, test both roles for compliance."""
+        """Listen on the simulator's port; before the first sample, test both roles for compliance.
+        With rebindings, a NAT is on the path.
+        """
         proxy = up.topology.node_of(Role.PROXY)
         with netns.inside(up.lab_id, proxy, create_server, (str(CLIENT_GATEWAY), READY_PORT)):
             for role in (SERVER, CLIENT):
                 if role not in self.faults:
                     self.faults[role] = self._compliance_fault(up, folder, role, request.pki)
-            yield [fault for fault in self.faults.values() if fault]
+            with _nat(up, request):
+                yield [fault for fault in self.faults.values() if fault]
 
     def _compliance_fault(self, up: Lab, folder: Path, role: str, keys: Pki) -> str:
         """Request an unknown test case, which an endpoint must refuse with status 127.
@@ -239,6 +261,14 @@ class InteropPair(EndpointPair):
         """Return the folders that are $QLOGDIR in the sandboxes."""
         return {side: request.folder / side / "logs" / "qlog" for side in (SERVER, CLIENT)}
 
+    def transfer_of(
+        self, request: TransferRequest, packets: Sequence[Packet]
+    ) -> CapturedTransfer | None:
+        """Return the transfer over IPv4 and IPv6; a server may go on from another port."""
+        port = None if request.case.migrated else PORT
+        addresses = (SERVER_ADDRESS, ipv6.address(SERVER_ADDRESS))
+        return captured_transfer.transfer_of(packets, addresses, port)
+
     def _verdict(
         self, request: TransferRequest, number: int, wire: CapturedTransfer, ended: ExitReport
     ) -> tuple[Status, str]:
@@ -250,29 +280,12 @@ class InteropPair(EndpointPair):
         unreadable = interop_evidence.version_fault(wire)
         if request.case.test and unreadable and not fault:
             return "unsupported", unreadable
-        fault = fault or self._fault(request, wire) or interop_evidence.fault(request.case, wire)
-        if fault or not request.case.key_update:
-            return ("failed", fault) if fault else ("ok", "")
-        phases = interop_evidence.key_phases(
-            wire, [request.folder / side for side in (CLIENT, SERVER)]
-        )
-        if phases is None:
-            return "unsupported", "key phases cannot be read: no key log that fits the packets"
-        idle = [side for side, seen in phases.items() if 1 not in seen]
-        return (
-            ("failed", f"no key update: the {idle[0]} sent no packet of key phase 1")
-            if idle
-            else ("ok", "")
-        )
-
-    def _fault(self, request: TransferRequest, wire: CapturedTransfer) -> str:
-        handshakes, expected = wire.handshakes, request.case.handshakes
-        if expected is not None and handshakes != expected:
-            return f"{handshakes} handshakes, {expected} expected"
-        retries = wire.count("retry", from_server=True)
-        if request.case.retry is not None and bool(retries) is not request.case.retry:
-            return "no Retry was sent" if request.case.retry else "a Retry was sent"
-        return ""
+        folders = [request.folder / side for side in (CLIENT, SERVER)]
+        try:
+            fault = fault or interop_rules.fault(Evidence(request.case, wire, folders))
+        except NoKeyLogError as error:
+            return "unsupported", str(error)
+        return ("failed", fault) if fault else ("ok", "")
 
 
 def _script_of(image: Image) -> Path:
@@ -283,7 +296,7 @@ def _script_of(image: Image) -> Path:
 
 def file_sizes(request: TransferRequest) -> tuple[int, ...]:
     """Return the sizes of the test case's files, or of one file up to the suite's last mark."""
-    return request.case.files_bytes or (request.size,)
+    return request.case.file_sizes or (request.size,)
 
 
 def _test(request: TransferRequest) -> str:
@@ -330,12 +343,32 @@ def _work(own: Path, image: Image) -> list[Mount]:
     ]
 
 
+def _nat(up: Lab, request: TransferRequest) -> contextlib.AbstractContextManager[None]:
+    """Return the NAT of a case for a block."""
+    wanted = request.case.rebinding
+    if wanted is None:
+        return contextlib.nullcontext()
+    return rebinding_nat.running(
+        up,
+        RebindingNat(
+            CLIENT_ADDRESS,
+            CLIENT_GATEWAY,
+            wanted.first_s,
+            wanted.every_s,
+            wanted.address,
+            request.seed,
+        ),
+    )
+
+
 def hosts() -> str:
     """Return the hosts file of both endpoints."""
     names = [
-        (CLIENT_ADDRESS, "client client4"),
+        (CLIENT_ADDRESS, "client client4 client46"),
+        (ipv6.address(CLIENT_ADDRESS), "client6 client46"),
         (CLIENT_GATEWAY, "sim"),
-        (SERVER_ADDRESS, " ".join(NAMES)),
+        (SERVER_ADDRESS, "server server4 server46"),
+        (ipv6.address(SERVER_ADDRESS), "server6 server46"),
     ]
     return "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for address, name in names)
 

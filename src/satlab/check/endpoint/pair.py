@@ -7,13 +7,16 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from satlab.check.samples import Sample, Status
 from satlab.check.sandboxed_program import ExitReport
 from satlab.check.suite import MB, Case, Suite
+from satlab.check.trace import captured_transfer
 from satlab.check.trace.captured_transfer import CapturedTransfer
+from satlab.check.trace.pcap import Packet
 from satlab.common import paths, topology
 from satlab.common.topology import Topology
 from satlab.lab import sandbox
@@ -46,7 +49,7 @@ class TransferRequest:
     @property
     def size(self) -> int:
         """Payload in bytes; for a test case, of all its files."""
-        return self.marks[-1] if self.marks else sum(self.case.files_bytes)
+        return self.marks[-1] if self.marks else sum(self.case.file_sizes)
 
     @property
     def marks(self) -> tuple[int, ...]:
@@ -112,15 +115,19 @@ class EndpointPair(Protocol):
     port: int = PORT
     """The port that the server listens on."""
     server_names: tuple[str, ...] = (NAME,)
-    """Names in the server's certificate and in the hosts file."""
+    """Names in the hosts file."""
 
     @property
     def name(self) -> str:
         """The stack's name in tables and check.json."""
 
-    def topology(self) -> Topology:
+    def topology(self, case: Case) -> Topology:
         """Return the lab that the programs run in."""
         return topology.load(paths.LAB_FILE)
+
+    def certificate_names(self, case: Case) -> tuple[str, ...]:
+        """Return the names in the server's certificate."""
+        return self.server_names
 
     def unsupported_reason(self, case: Case) -> str:
         """Return why the pair cannot run a case; empty if it can."""
@@ -130,6 +137,12 @@ class EndpointPair(Protocol):
 
     def client(self, request: TransferRequest, number: int) -> EndpointProgram:
         """Return the client for connection `number`, from 0."""
+
+    def transfer_of(
+        self, request: TransferRequest, packets: Sequence[Packet]
+    ) -> CapturedTransfer | None:
+        """Return the transfer between both programs in captured packets; None without any."""
+        return captured_transfer.transfer_of(packets, IPv4Address(request.host), self.port)
 
     def sample(
         self,

@@ -26,12 +26,13 @@ from satlab.check.endpoint.interop_image import Image
 from satlab.check.endpoint.oci_image import ImageConfig
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
 from satlab.check.sandboxed_program import ExitReport
-from satlab.check.trace import interop_evidence
+from satlab.check.trace import interop_evidence, quic_handshake
 from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
 from satlab.check.trace.pcap import UDP
+from satlab.check.trace.quic_handshake import Handshake
 from satlab.check.trace.quic_headers import Kind
-from satlab.common import topology
 from satlab.common.errors import ConfigError, HostError
+from satlab.common import ipv6, topology
 from satlab.lab.pki import Pki
 
 SCRIPT = Path(__file__).resolve().parents[4] / "tests/endpoints/ngtcp2"
@@ -333,6 +334,7 @@ def request(folder: Path, **case: Any) -> TransferRequest:
         "files_bytes": [100, 200],
     }
     read = small(cases=[fixed | case], marks_mb=())
+    folder.mkdir(exist_ok=True)
     keys = Pki(folder / "pki", "")
     keys.folder.mkdir()
     for file in (keys.server_cert, keys.server_key, keys.ca_cert):
@@ -344,9 +346,10 @@ def request(folder: Path, **case: Any) -> TransferRequest:
     )
 
 
-def test_the_lab_has_the_addresses_of_the_contract() -> None:
+def test_the_lab_has_the_addresses_of_the_contract(tmp_path: Path) -> None:
     with interop_endpoint.opened(SCRIPT) as found:
-        lab = found.topology()
+        lab = found.topology(request(tmp_path, host="server46").case)
+        assert not found.topology(request(tmp_path / "other").case).ipv6
     addresses = {
         (n, i): str(e.address) for n, node in lab.nodes.items() for i, e in node.interfaces.items()
     }
@@ -356,6 +359,12 @@ def test_the_lab_has_the_addresses_of_the_contract() -> None:
     assert addresses["proxy-gw", "inet0"] == "193.167.100.2"
     subnets = {str(route.destination) for route in topology.routes(lab)["client"]}
     assert "193.167.100.0/24" in subnets and "198.18.1.0/24" not in subnets
+    six = ipv6.lines(lab, "client", topology.routes(lab)["client"], "cubic")
+    assert "addr add fd00:cafe:cafe::100/64 dev eth0 nodad noprefixroute" in six
+    via = "via fd00:cafe:cafe::2 dev eth0 congctl cubic"
+    assert f"route add fd00:cafe:cafe:100::/64 {via}" in six
+    known = dict.fromkeys(interop_endpoint.hosts().split("\n"))
+    assert "fd00:cafe:cafe:100::100 server6 server46" in known
 
 
 def test_environment_and_folders_are_those_of_the_contract(tmp_path: Path) -> None:
@@ -536,30 +545,44 @@ def pair_of_one() -> InteropPair:
 def captured(names: list[bytes], *kinds: Kind) -> CapturedTransfer:
     first = Datagram(0.0, False, 1200, ("initial",))
     initials = [
-        Datagram(0.6 + n, True, 1200, ("initial",), (name,)) for n, name in enumerate(names)
+        Datagram(0.6 + n, True, 1200, ("initial",), (name,), (1,)) for n, name in enumerate(names)
     ]
     others = [Datagram(3.0, True, 100, (kind,)) for kind in kinds]
     return CapturedTransfer(UDP, (first, *initials, *others, Datagram(4.0, True, 320, ("1-rtt",))))
 
 
 @pytest.mark.parametrize(
-    ("case", "wire", "words"),
+    ("case", "wire", "token", "words"),
     [
-        ({}, captured([b"a", b"a"]), ""),
-        ({"handshakes": 1}, captured([b"a", b"b"]), "2 handshakes, 1 expected"),
-        ({"retry": True}, captured([b"a"]), "no Retry was sent"),
-        ({"retry": True}, captured([b"a"], "retry"), ""),
-        ({"retry": False}, captured([b"a"], "retry"), "a Retry was sent"),
+        ({}, captured([b"a", b"a"]), b"", ""),
+        ({"handshakes": 1}, captured([b"a", b"b"]), b"", "2 handshakes, 1 expected"),
+        ({"handshakes": 2}, captured([b"a", b"a"]), b"", "1 handshakes, 2 expected"),
+        ({"retry": True}, captured([b"a"]), b"t", "no Retry was sent"),
+        ({"retry": True}, captured([b"a"], "retry"), b"t", ""),
+        (
+            {"retry": True},
+            captured([b"a"], "retry"),
+            b"",
+            "no Initial packet had the token of the Retry",
+        ),
+        ({"retry": False}, captured([b"a"], "retry"), b"t", "a Retry was sent"),
     ],
 )
 def test_handshakes_and_retries_are_checked(
-    case: dict[str, Any], wire: CapturedTransfer, words: str, tmp_path: Path
+    case: dict[str, Any],
+    wire: CapturedTransfer,
+    token: bytes,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     transfer, pair = request(tmp_path, **case), pair_of_one()
     pair.server(transfer)
     pair.client(transfer, 0)
     for file in (tmp_path / "www").iterdir():
         shutil.copy(file, tmp_path / CLIENT / "downloads")
+    known = [Handshake(b"a", 1, was_retried=True, token=token)]
+    monkeypatch.setattr(quic_handshake, "handshakes", lambda _: known)
     found = pair.sample(transfer, 0, DONE, wire)
     assert (found.status, found.reason) == ("failed" if words else "ok", words)
     next((tmp_path / CLIENT / "downloads").iterdir()).write_bytes(b"")

@@ -24,18 +24,29 @@ LOGS = "logs"
 """The folder next to result.json in which the page looks for files of a cell."""
 _RESULTS = {"pass": "succeeded", "fail": "failed"}
 _UNSUPPORTED = "unsupported"
-_ABBREVIATIONS = {
+ABBREVIATIONS = {
     "handshake": "H",
     "transfer": "DC",
     "longrtt": "LR",
+    "chacha20": "C20",
+    "multiplexing": "M",
     "retry": "S",
     "resumption": "R",
     "zerortt": "Z",
     "http3": "3",
+    "blackhole": "B",
     "keyupdate": "U",
-    "loss": "L2",
-    "rebinding": "BP",
-    "migration": "CM",
+    "ecn": "E",
+    "amplificationlimit": "A",
+    "handshakeloss": "L1",
+    "transferloss": "L2",
+    "handshakecorruption": "C1",
+    "transfercorruption": "C2",
+    "ipv6": "6",
+    "v2": "V2",
+    "rebind-port": "BP",
+    "rebind-addr": "BA",
+    "connectionmigration": "CM",
     "sat": "SAT",
     "satl": "SATL",
 }
@@ -121,7 +132,7 @@ def abbreviation(case: str) -> str:
     """Return the interop runner's abbreviation or, if it has none, the first letters of the
     words.
     """
-    known = _ABBREVIATIONS.get(case)
+    known = ABBREVIATIONS.get(case)
     return (
         known
         or "".join(part if part.isdigit() else part[:2] for part in re.split(r"[-_]", case)).upper()

@@ -80,12 +80,14 @@ class CapturedTransfer:
     first packet.
 
     `heads`: whether it is from the server, and the captured bytes of each captured UDP payload.
+    `at_server`: the transfer at its server's interface; None: not captured.
     """
 
     protocol: int
     datagrams: tuple[Datagram, ...]
     start_unix_s: float = 0.0
     heads: tuple[tuple[bool, bytes], ...] = ()
+    at_server: "CapturedTransfer | None" = field(default=None, repr=False)
 
     @property
     def arrivals(self) -> list[Datagram]:

@@ -47,7 +47,7 @@ def _early_data_fault(case: Case, wire: CapturedTransfer) -> str:
         for one in wire.datagrams
         if not one.from_server and one.is_data and len(one.kinds) < 2
     ]
-    limit = case.name_length * len(case.files_bytes) // 2
+    limit = case.name_length * len(case.file_sizes) // 2
     if sum(late) > limit:
         return (
             f"requests were not sent as early data: {sum(late)} bytes in 1-RTT packets, at most"

@@ -106,7 +106,7 @@ class Handshake:
 
 def messages(crypto: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield type and body of each complete handshake message of CRYPTO data by offset."""
-    data = _joined(crypto)
+    data = joined(crypto)
     while len(data) >= 4 and len(data) >= 4 + int.from_bytes(data[1:4]):
         end = 4 + int.from_bytes(data[1:4])
         yield data[0], data[4:end]
@@ -129,7 +129,7 @@ def extensions(data: bytes) -> dict[int, bytes]:
     return found
 
 
-def _joined(parts: Mapping[int, bytes]) -> bytes:
+def joined(parts: Mapping[int, bytes]) -> bytes:
     """Return the data from offset 0 up to the first gap."""
     data = b""
     for offset, part in sorted(parts.items()):
