@@ -95,7 +95,7 @@ pub struct Session {
     next_greeting: Nanos,
     /// When the peer was last heard, or the session began.
     heard: Nanos,
-    /// Of the last greeting that did not fit, since the last one that did.
+    /// Why the last greeting was refused; `None` once a later greeting was accepted.
     misfit: Option<Misfit>,
     dropped: Dropped,
     events: Vec<Event>,
@@ -252,8 +252,8 @@ impl Session {
         }
     }
 
-    /// Counts a greeting that does not fit. The other end learns it from the greetings that are
-    /// sent anyway.
+    /// Counts a greeting with another version or MTU. This end does not answer it: the other end
+    /// finds the same difference in this end's own greetings.
     fn misfits(&mut self, why: Misfit) {
         self.misfit = Some(why);
         self.dropped.foreign += 1;

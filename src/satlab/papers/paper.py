@@ -188,11 +188,15 @@ class Long(Strict):
 
 
 class Plot(Strict):
-    """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value
-    of `series`; `over_time`: goodput, window and RTT of the cells with the same id but for the last
-    part; `area`: working areas; `flows`: goodput of each flow over time; `received`: bytes and
-    goodput of bulk transfers over time, and the ratio of each of the `pairs` of ids' last parts.
-    `formula`: a figure drawn as a line without marks.
+    """A plot over cells.
+
+    - `lines` and `bars`: one figure over the factor `x`, a series for each value of `series`.
+      `formula` names a second figure, drawn as a line without marks.
+    - `over_time`: goodput, window and RTT of cells whose ids differ in the last part only.
+    - `area`: the working areas.
+    - `flows`: goodput of each flow over time.
+    - `received`: bytes and goodput of bulk transfers over time. Each of the `pairs` names the last
+      parts of two ids, whose ratio is drawn.
     """
 
     kind: Literal["lines", "bars", "over_time", "area", "flows", "received"]
@@ -208,9 +212,11 @@ class Plot(Strict):
 
 
 class Grid(Strict):
-    """A table: a row for each value of the factor `rows`; a column for each value of the factor
-    `columns` (of `only` those named, in this order), or without it for each of the `figures`, of
-    which else there is one. With `published` the paper's figure follows in brackets.
+    """A table over cells, with a row for each value of the factor `rows`.
+
+    With `columns` there is a column for each value of that factor, and `figures` has one name.
+    `only` selects values of `columns` and their order. Without `columns` there is a column for each
+    of the `figures`. With `published` the paper's figure follows in brackets.
     """
 
     title: str

@@ -358,7 +358,7 @@ def store(options: argparse.Namespace, watch: Watch, in_force: Mapping[str, obje
 
 
 def algorithm(text: str) -> str | None:
-    """Accept the name of a congestion control; `default` leaves it as it is."""
+    """Return the name of a congestion control; None for `default`, which changes no route."""
     name = congestion_control(text)
     return None if name == "default" else name
 
@@ -366,26 +366,36 @@ def algorithm(text: str) -> str | None:
 def parser() -> argparse.ArgumentParser:
     options = argument_parser(__doc__)
     options.add_argument(
-        "-C", "--congestion-control", type=algorithm, help="on every route; default: as it is"
+        "-C",
+        "--congestion-control",
+        type=algorithm,
+        help="of every measured route; default: unchanged",
     )
     options.add_argument(
         "-w",
         "--initial-window",
         type=whole(0, 10_000),
-        help="segments, on every route; default: as it is",
+        help="of every measured route, segments; 0 or default: unchanged",
     )
     options.add_argument(
-        "-r", "--initial-receive-window", type=whole(0, 10_000), help="segments, likewise"
+        "-r",
+        "--initial-receive-window",
+        type=whole(0, 10_000),
+        help="of every measured route, segments",
     )
     options.add_argument(
-        "-p", "--preset", choices=("none", *PRESETS), default="none", help="buffers and window"
+        "-p",
+        "--preset",
+        choices=("none", *PRESETS),
+        default="none",
+        help="largest buffers, and window",
     )
     options.add_argument(
-        "-c", "--client-ip", type=ip_address, help="its side of this node may have its own values:"
+        "-c", "--client-ip", type=ip_address, help="routes towards it use --client-side-*"
     )
     networks = ", ".join(map(str, MEASURED))
     options.add_argument(
-        "-n", "--network", type=ip_network, action="append", help=f"measured; default: {networks}"
+        "-n", "--network", type=ip_network, action="append", help=f"default: {networks}"
     )
     options.add_argument("--client-side-congestion-control", type=algorithm)
     options.add_argument("--client-side-initial-window", type=whole(0, 10_000))
