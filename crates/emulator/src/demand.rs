@@ -31,9 +31,9 @@ pub(crate) struct Fields {
     terminal: u8,
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     return_kbps: u32,
-    /// since the start of the emulator; 0
+    /// start of the traffic, since the start of the emulator; default: 0
     from_s: Option<Seconds>,
-    /// left out: without end
+    /// end of the traffic; left out: never
     until_s: Option<Seconds>,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Fields {
     netns: PathBuf,
     #[schemars(length(min = 1, max = 15))]
     tun: String,
-    /// its id in the profile
+    /// id of the gateway in the profile
     #[schemars(range(min = 0, max = 30))]
     id: u8,
 }

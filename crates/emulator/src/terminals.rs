@@ -42,24 +42,25 @@ pub(crate) struct Fields {
     netns: PathBuf,
     #[schemars(length(min = 1, max = 15))]
     tun: String,
-    /// of its LAN: packets to these addresses are for it
+    /// IPv4 subnet of the terminal's LAN; packets to these addresses go to this terminal
     #[schemars(extend("format" = "ipv4-subnet"))]
     #[schemars(extend("remedy" = "an IPv4 subnet, e.g. \"198.18.66.0/24\""))]
     subnet: String,
-    /// the same of IPv6; null or left out: it has none
+    /// IPv6 subnet of the terminal's LAN; null or left out: none
     #[schemars(extend("format" = "ipv6-subnet"))]
     #[schemars(extend("remedy" = "an IPv6 subnet, e.g. \"2001:2:0:1242::/64\""))]
     subnet6: Option<String>,
-    /// its own on the satellite link: packets to it are for it, too; null or left out: they are for
-    /// the ST
+    /// IPv4 address of the terminal on the satellite link; packets to it also go to this terminal.
+    /// null or left out: packets to that address go to the ST
     #[schemars(extend("format" = "ipv4-subnet"))]
     #[schemars(extend("remedy" = "an IPv4 address as a subnet of one, e.g. \"198.18.63.3/32\""))]
     address: Option<String>,
-    /// the same of IPv6
+    /// IPv6 address of the terminal on the satellite link, as address
     #[schemars(extend("format" = "ipv6-subnet"))]
     #[schemars(extend("remedy" = "an IPv6 address as a subnet of one, e.g. \"2001:2:0:123f::3/128\""))]
     address6: Option<String>,
-    /// in the profile; each of them has one, or none; null or left out: equal to the ST
+    /// id of the terminal in the profile; either all further terminals have an id, or none. null or
+    /// left out: equal to the ST
     #[schemars(range(min = 0, max = 30))]
     id: Option<u8>,
 }

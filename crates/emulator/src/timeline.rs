@@ -25,7 +25,7 @@ pub struct Timeline {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "timeline")]
 pub(crate) struct Fields {
-    /// time 0 of its steps: the start of the emulator, or the request {"start": "timeline"}
+    /// time 0 of the steps: the start of the emulator, or the request {"start": "timeline"}
     starts: Starts,
     #[schemars(length(max = 10_000))]
     steps: Vec<Step>,

@@ -15,7 +15,7 @@ pub enum RunError {
     Host {
         /// What it was.
         what: String,
-        /// Why.
+        /// The host's error.
         error: io::Error,
     },
     /// The path takes shorter datagrams than the tunnel's.
@@ -47,7 +47,7 @@ pub enum RunError {
     Refused {
         /// Its address.
         peer: String,
-        /// Why.
+        /// Why the peer was refused.
         why: String,
     },
     /// The ends have different MTUs.

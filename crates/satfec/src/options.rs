@@ -19,7 +19,7 @@ const HEADERS: u16 = 8 + 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// A UDP datagram each
+    /// One UDP datagram per frame
     Udp,
     /// DATAGRAM frames of one QUIC connection (RFC 9221)
     Quic,

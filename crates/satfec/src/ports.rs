@@ -19,7 +19,7 @@ use crate::sys;
 pub struct Passed {
     /// Packets longer than the path takes.
     pub too_long: u64,
-    /// Datagrams and packets that the host did not take.
+    /// Datagrams and packets that the host refused to send.
     pub send_errors: u64,
     /// What the QUIC connection did.
     pub outer: Carried,
@@ -27,7 +27,7 @@ pub struct Passed {
 
 /// Where a session's output goes.
 pub struct Ports {
-    /// The device.
+    /// The tunnel device.
     pub tun: File,
     /// The socket, connected.
     pub socket: UdpSocket,

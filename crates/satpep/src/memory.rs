@@ -26,7 +26,7 @@ pub struct Memory {
 pub struct MemoryError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// Reason of the failure.
     pub why: String,
 }
 
@@ -131,7 +131,7 @@ pub struct JumpState {
     bytes: u64,
     /// bytes of the jump declared lost
     lost_bytes: u64,
-    /// it was taken back
+    /// whether the jump was taken back
     retreated: bool,
 }
 

@@ -17,11 +17,13 @@ use crate::subdomain_verifier;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Both at once; what the client sends early waits for the next hop
+    /// Both handshakes at once; early data of the client waits for the next hop
     Default,
-    /// The next hop first: the client sees the server's settings before it can ask for anything
+    /// The handshake with the next hop first, so the client knows the server's settings before its
+    /// first request
     H3Capable,
-    /// Both at once, and the next hop by 0-RTT with a session ticket from an earlier connection
+    /// Both handshakes at once, with 0-RTT to the next hop by a session ticket of an earlier
+    /// connection
     Warm,
 }
 

@@ -22,7 +22,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The host's error.
         error: io::Error,
     },
     /// The folder for qlog files cannot be made.
@@ -30,7 +30,7 @@ pub enum StartError {
     Qlog {
         /// The folder.
         folder: String,
-        /// Why.
+        /// The host's error.
         error: io::Error,
     },
 }

@@ -236,7 +236,7 @@ pub struct PhaseAt {
     pub t_s: f64,
     /// Phase since then.
     pub phase: Phase,
-    /// Why.
+    /// Why the phase changed.
     pub trigger: Option<Trigger>,
     /// Congestion window, bytes.
     pub cwnd_bytes: u64,

@@ -47,10 +47,11 @@ Count = Annotated[int, Field(ge=0)]
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Flow:
-    """An established connection that has sent data, as its sender sees it; `node` is the sender's.
+    """An established connection that has sent data, as its sender sees it. `node` is the node of
+    the sender.
 
-    `source`: the reporter: kernel, satperf with its stack, or satpep. Fields that it does not
-    report are None or empty.
+    `source` says who reports the flow: the kernel, satperf with its stack, or satpep. Fields that
+    the source does not report are None or empty.
     """
 
     source: Text64

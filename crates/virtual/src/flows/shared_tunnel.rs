@@ -26,7 +26,7 @@ pub struct TunnelTotals {
     code_changes: u64,
     sources_received: u64,
     recovered: u64,
-    /// Left the decoding window unknown.
+    /// Packets that left the decoding window without being received or recovered.
     lost: u64,
 }
 

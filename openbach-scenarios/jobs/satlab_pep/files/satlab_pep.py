@@ -6,8 +6,9 @@ The proxy splits connections from a client to a server that pass this node: HAPr
 TCP, satpep splits QUIC. nftables redirects the connections with tproxy, and the server sees the
 client's own address (with PEPsal the proxy's). Both addresses are of IPv4, or both of IPv6 (not
 with PEPsal). Parameters of TCP legs are set on the routes by the job satlab_tcp_conf, parameters of
-QUIC legs by this job. When the job ends, it removes its rules, routes and processes. Exit statuses: 0 stopped, 1 the proxy died, 2
-arguments, 3 the host cannot do it.
+QUIC legs by this job. When the job ends, it removes its rules, routes and processes.
+
+Exit statuses: 0 stopped, 1 the proxy died, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse

@@ -5,8 +5,10 @@ table (CSV).
 
 A series has the values that one job instance sent under one suffix. The job reads the statistics of
 the run (`$SATLAB_RAW/stats.jsonl`), which only the embedded lab has; on an OpenBACH platform
-OpenBACH's own jobs read the collector. Exit statuses: 0 done, 1 no job has sent the statistic or a file was not stored, 2
-arguments, 3 the host cannot do it.
+OpenBACH's own jobs read the collector.
+
+Exit statuses: 0 done, 1 no job has sent the statistic or a file was not stored, 2 arguments, 3 the
+host cannot do it.
 """
 
 import argparse

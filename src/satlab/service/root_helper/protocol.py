@@ -42,7 +42,7 @@ class _Model(BaseModel):
 
 
 class RunLink(LabOptions, QueueOptions, LossOptions, PathOptions):
-    """The link of a run: options that name no file. The profile is one that is shipped."""
+    """The link of a run. Its options name no files, and its profile ships with satlab."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")] = "geo"
     loss_model: Annotated[
@@ -55,9 +55,9 @@ class RunLink(LabOptions, QueueOptions, LossOptions, PathOptions):
 
 
 class ScenarioRequest(_Model):
-    """What is to run: a scenario with everything below it, by name, and who plays its entities.
+    """A scenario to run with all its subscenarios, by name, and the nodes of its entities.
 
-    `first_scenario_id`, `first_job_id`: the ids from which the instances of this run are numbered.
+    Instances of this run are numbered from `first_scenario_id` and `first_job_id`.
     """
 
     scenario: Title
@@ -72,7 +72,7 @@ class ScenarioRequest(_Model):
 
 
 class StartRequest(_Model):
-    """Start a run; refused while another one runs."""
+    """Start a run. Refused while another run is active."""
 
     verb: Literal["start"] = "start"
     run_id: Name
@@ -80,7 +80,7 @@ class StartRequest(_Model):
 
 
 class StopRequest(_Model):
-    """Stop a run, as an interrupt does; no effect when it is over."""
+    """Stop a run, as an interrupt does. Has no effect on a run that is over."""
 
     verb: Literal["stop"] = "stop"
     run_id: Name
