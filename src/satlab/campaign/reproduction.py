@@ -44,9 +44,7 @@ DEADLINE_S = 3600.0
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `satlab reproduce`; None leaves it to the default or to the folder that is
-    resumed.
-    """
+    """Options of `satlab reproduce`. None selects the default, or the value of the resumed folder."""
 
     paper: str
     clock: Clock | None = None

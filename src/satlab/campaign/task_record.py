@@ -131,8 +131,8 @@ def this_host() -> Host:
 def hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each plain file below a folder, by its path relative to the folder.
 
-    The folder may be somebody else's. Links are not followed. Raises ValueError if there is more
-    than an attempt leaves.
+    The folder may belong to another user. Links are not followed. Raises ValueError if there are
+    more files than an attempt may leave.
     """
     found = list(plain_files.walk(folder.resolve(), MOST_DEPTH, MOST_FILES, MOST_FILES))
     if len(found) >= MOST_FILES or sum(file.size for file in found) > MOST_BYTES:

@@ -73,7 +73,7 @@ class _OfLink(Strict):
         return seed
 
     def with_seed(self, seed: int) -> Self:
-        """Return the same run with another seed."""
+        """Return a copy of the request with another seed."""
         return self.model_copy(update={"link": self.link.model_copy(update={"seed": seed})})
 
 
@@ -84,7 +84,7 @@ class _OnClock(Strict):
 
     @property
     def lab(self) -> Lab:
-        """Return what it needs: network namespaces, or the virtual clock."""
+        """Return the kind of lab that the request needs: network namespaces, or the virtual clock."""
         return "netns" if self.clock == "real" else "virtual"
 
 

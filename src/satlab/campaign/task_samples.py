@@ -46,7 +46,7 @@ def parse(rule: Rule, output: str) -> Any:
 
 
 def of(rule: Rule, factors: Mapping[str, Value], parsed: Any) -> list[Sample]:
-    """Return the samples in what `parse` returned.
+    """Return the samples in the result of `parse`.
 
     Raises ValueError, KeyError, IndexError or TypeError otherwise.
     """

@@ -205,7 +205,7 @@ class Lab:
         return cls(lab_id, record.topology, config, plan, found=True, lan=carried)
 
     def status(self) -> LabStatus:
-        """Look at the lab as it is now."""
+        """Return the present state of the lab."""
         return status(self.lab_id)
 
     def down(self) -> None:

@@ -67,8 +67,8 @@ _OF_A_SHELL = 128
 
 @dataclass(frozen=True)
 class Tap:
-    """A TAP that OpenSAND serves; the bridge over it has the same MAC, by which OpenSAND routes
-    frames.
+    """A TAP that OpenSAND serves. The bridge over it has the same MAC, because OpenSAND routes
+    frames by MAC.
     """
 
     name: str
@@ -76,8 +76,8 @@ class Tap:
 
 
 class Entity(LinkModel):
-    """An entity of the platform; `path_local` is the folder of its own logs and probes, None where
-    it keeps none.
+    """An entity of the platform. `path_local` is the folder of its own logs and probes; None if it
+    keeps none.
 
     `infrastructure` and `profile` are its files, relative to the folder of the profile.
     """

@@ -22,8 +22,8 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 class Help:
     """Presentation of an option, in the annotation of its field.
 
-    `unit` of a number, `metavar` for the form of any other value; `short` is a letter. `opensand`:
-    the real OpenSAND can do it, too.
+    A number has a `unit`, any other value a `metavar` that shows its form. `short` is the letter of
+    the short flag. `opensand`: the option also works with the real OpenSAND.
     """
 
     label: str

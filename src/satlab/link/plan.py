@@ -114,8 +114,8 @@ class RttPlan(LinkModel):
 
 
 class TerminalPlan(LinkModel):
-    """A terminal with its own profile, at the start. `forward_rate_bps` is the whole carrier's in
-    its MODCOD.
+    """State of a terminal with its own profile, at the start. `forward_rate_bps` is the rate of the
+    whole carrier in the terminal's MODCOD.
     """
 
     terminal: int

@@ -145,8 +145,8 @@ class Cell(Strict):
 
 
 class Rule(Strict):
-    """Bounds of a figure of a cell, in each phase named, or all; of its difference to another cell
-    (`minus`) or its ratio (`over`).
+    """Bounds of a figure of a cell, or of its difference to another cell (`minus`) or ratio to
+    another cell (`over`). They apply to each phase in `phases`, or to all.
     """
 
     figure: str
@@ -159,8 +159,8 @@ class Rule(Strict):
 
 
 class Conclusion(Strict):
-    """A conclusion of the paper, and the rules by which it holds here. `undecided`: why these runs
-    cannot judge it; the rules' figures are shown all the same.
+    """A conclusion of the paper, and the rules that decide whether it holds here. `undecided` is
+    the reason why these runs cannot decide it; the figures of the rules are shown nevertheless.
     """
 
     id: str
@@ -179,8 +179,8 @@ class Agreement(Strict):
 
 
 class Long(Strict):
-    """Number of runs of cells that are expected to take longer than `over_s`, unless a cell sets
-    its own.
+    """Number of runs of cells that are expected to take longer than `over_s`. A cell's own `runs`
+    takes precedence.
     """
 
     over_s: float = Field(gt=0)
@@ -230,9 +230,11 @@ class Grid(Strict):
 
 
 class Paper(Strict):
-    """paper.yml, with what real.yml replaces under the real clock, and the `published` figures.
+    """paper.yml, with the fields that real.yml replaces under the real clock, and the `published`
+    figures.
 
-    `leave_out_uncalibrated`: runs out of calibration have no figures; otherwise they count.
+    With `leave_out_uncalibrated` runs out of calibration have no figures; otherwise their figures
+    count.
     """
 
     schema_: Literal["satlab/paper/1"] = Field(alias="schema")

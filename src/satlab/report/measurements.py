@@ -300,8 +300,8 @@ def _page_figure(group: Mapping[str, SummaryRecord]) -> PageFigure:
 
 
 def kind_of_load(protocol: str, pep: str) -> str:
-    """Name what loads have in common that are compared with each other: the protocol, and the PEP
-    if there is one.
+    """Return the kind of a load: its protocol, and the PEP if there is one. Only loads of the same
+    kind are compared.
     """
     name = PROTOCOLS.get(protocol, protocol)
     return name if pep == collect.NO_PEP else f"{name}, PEP {pep}"

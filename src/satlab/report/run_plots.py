@@ -159,7 +159,7 @@ def goodput(bulks: Sequence[Bulk]) -> Plot | None:
 
 @dataclass(frozen=True)
 class StackRow:
-    """A series over the time of a run, in a row of its own."""
+    """A series over the time of a run, drawn in its own row."""
 
     name: str
     unit: str

@@ -50,8 +50,8 @@ class Settings:
 
     @property
     def logs(self) -> Path:
-        """Folder of what the runners of instances write to stderr, RUN-ID.log; the root helper
-        writes it.
+        """Folder with the stderr of the runners of instances, RUN-ID.log. The root helper writes
+        the files.
         """
         return self.state / "logs"
 

@@ -138,7 +138,9 @@ def read_request(line: bytes) -> StartRequest | StopRequest | StatusRequest:
 
 
 def read_line(connection: socket.socket) -> bytes | None:
-    """Read a line; None where the connection ends before it does, or it is too long."""
+    """Read a line. Return None if the connection ends before the line does, or if the line is too
+    long.
+    """
     data = bytearray()
     while not data.endswith(b"\n"):
         chunk = connection.recv(65536)
