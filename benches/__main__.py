@@ -196,17 +196,17 @@ def bench_host_load(
     """Measure how the load of the host changes the times of page loads or transfers, and whether
     satlab marks the changed times as out of calibration.
     """
-    from benches import host_load
+    from benches import figures_under_load
 
     needs.ensure("lab", "quic")
     needs.root(NETNS)
-    known = host_load.earlier_levels(earlier, kind) if earlier else ()
-    result = host_load.measure(
+    known = figures_under_load.earlier_levels(earlier, kind) if earlier else ()
+    result = figures_under_load.measure(
         [int(n) for n in levels.split(",")], samples, kind, out, ProgressLog(quiet), known
     )
     if plot:
-        host_load.plot(result, plot)
-    show(result, host_load.lines(result), as_json=json_lines)
+        figures_under_load.plot(result, plot)
+    show(result, figures_under_load.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 

@@ -7,9 +7,9 @@ use std::fmt::Debug;
 use crate::change::{Change, Waiting};
 use crate::config::{LinkConfig, LinkError};
 use crate::departing_terminal::Leaving;
-use crate::drivable::Accepted;
 use crate::ledger::Counters;
 use crate::queue::FifoState;
+use crate::stage::Accepted;
 use crate::{Nanos, Volume};
 
 /// A carrier that several terminals share: [`crate::SharedForward`], or a [`ReturnCarrier`].

@@ -15,7 +15,7 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 
 pub mod client_hello;
-pub mod hellos;
+pub mod client_hello_inbox;
 pub mod memory;
 pub mod options;
 pub mod proxy;

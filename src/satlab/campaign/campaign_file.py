@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from satlab.campaign import yaml_file
 from satlab.campaign.plan_file import Id, Value
 from satlab.campaign.task_request import Strict
-from satlab.papers.names import Clock, PaperName
+from satlab.papers.shipped_papers import Clock, PaperName
 
 MAX_TASKS = 100_000
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from satlab.campaign.plan_file import Value
 from satlab.campaign.task_request import Rule
 from satlab.papers import paper
 from satlab.papers.figures import FIGURES
-from satlab.papers.names import Clock
 from satlab.papers.paper import Paper
+from satlab.papers.shipped_papers import Clock
 
 OF_CHECK = (
     "handshake_ms",

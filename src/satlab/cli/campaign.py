@@ -15,7 +15,7 @@ from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
-from satlab.papers.names import PaperName
+from satlab.papers.shipped_papers import PaperName
 
 if TYPE_CHECKING:
     from satlab.campaign.plan_file import Plan

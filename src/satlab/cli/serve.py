@@ -66,7 +66,7 @@ def serve(
     quiet: Quiet = False,
 ) -> int:
     """Serve OpenBACH's REST API and the web pages. Scenarios run one at a time, from a queue."""
-    from satlab.service import supervisor
+    from satlab.service import root_process
     from satlab.service.api.account_store import Role
     from satlab.service.listen import ServeRequest
 
@@ -74,11 +74,11 @@ def serve(
     needs.root("the service's root helper makes network namespaces")
     if set_password is not None:
         password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-        supervisor.set_password(state, set_password, Role[role.upper()], password)
+        root_process.set_password(state, set_password, Role[role.upper()], password)
         return ExitStatus.OK
     names = tuple(allow_host)
     request = ServeRequest(
         listen, socket, state, public, tls_cert, tls_key, names, jobs, privileges, metrics_token
     )
-    supervisor.run(request, ProgressLog(quiet), stop_on_signal())
+    root_process.run(request, ProgressLog(quiet), stop_on_signal())
     return ExitStatus.OK

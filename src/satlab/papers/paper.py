@@ -18,8 +18,8 @@ from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.papers import published
 from satlab.papers.figures import FIGURES
-from satlab.papers.names import CLOCKS, Clock
 from satlab.papers.published import Published, Strict
+from satlab.papers.shipped_papers import CLOCKS, Clock
 
 LAB_S = 15.0
 """Time for a lab's start, calibration and end, and for the figures of its run, s."""

@@ -28,7 +28,7 @@ mod differences {
     use bytes::Bytes;
     use resume::Resumption;
 
-    use crate::hellos::Hellos;
+    use crate::client_hello_inbox::Hellos;
     use crate::report::Counters;
 
     pub use ::noq::UnorderedRecvStream as Receive;

@@ -17,7 +17,7 @@ use super::library::{
     ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, ServerConfig,
     TokioRuntime, TransportConfig, VarInt, ZeroRttAccepted,
 };
-use crate::hellos::Hellos;
+use crate::client_hello_inbox::Hellos;
 use crate::memory::{Held, Memory};
 use crate::options::{Mode, QuicOptions};
 use crate::report::{LegState, millis};

@@ -16,7 +16,7 @@ use super::connector::{Connector, DialError, LegConnection, expected_name, negot
 use super::library::{ConnectionError, Endpoint, Incoming, ServerConfig, ZeroRttAccepted};
 use super::splice::{Ending, Leg, PepCode, splice};
 use crate::client_hello::ClientHello;
-use crate::hellos::Hellos;
+use crate::client_hello_inbox::Hellos;
 use crate::memory::{Held, Lull};
 use crate::options::{Mode, QuicOptions};
 use crate::report::{Closed, Outcome, Record, Relayed, Report, Sample};
