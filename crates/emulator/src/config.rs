@@ -32,13 +32,13 @@ pub struct Config {
     pub run_id: String,
     /// Profile folder; relative paths count from the working directory.
     pub profile: PathBuf,
-    /// Take of a profile what the loader of `OpenSAND` takes although it is wrong.
+    /// Accept faults of a profile that the loader of `OpenSAND` accepts.
     pub lenient: bool,
-    /// Seed of the run; each direction derives its own.
+    /// Seed of the run. Each direction derives its seed from it.
     pub seed: u64,
-    /// When frames open.
+    /// Timing of frames.
     pub timing: Timing,
-    /// With `OpenSAND`'s timing also its losses and FIFOs.
+    /// Whether `OpenSAND`'s timing includes its losses and FIFOs.
     pub opensand_defects: bool,
     /// GW to ST.
     pub forward: Direction,
@@ -46,15 +46,17 @@ pub struct Config {
     pub return_link: Direction,
     /// Delay of the terrestrial segment, each way, ns.
     pub terrestrial_delay_ns: u64,
-    /// Satellite segment, terminal and gateway side; `None`: `OpenSAND` carries it.
+    /// Devices on the terminal and gateway side of the satellite segment; `None`: `OpenSAND`
+    /// carries the segment.
     pub satellite: Option<[Port; 2]>,
-    /// Terrestrial segment, gateway and server side; `None`: there is none.
+    /// Devices on the gateway and server side of the terrestrial segment; `None`: there is no such
+    /// segment.
     pub terrestrial: Option<[Port; 2]>,
-    /// File that metrics are appended to.
+    /// File to which metrics are appended.
     pub metrics: PathBuf,
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
-    /// Largest size of that file and the older one next to it, bytes; `None`: it grows.
+    /// Largest size of that file and the older file next to it, bytes; `None`: no limit.
     pub metrics_max_bytes: Option<u64>,
     /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
     pub probes: Option<Probes>,
@@ -64,11 +66,11 @@ pub struct Config {
     pub timeline: Option<Timeline>,
     /// Traffic of other terminals.
     pub others: Vec<OtherLoad>,
-    /// Where the entities are when each is a process.
+    /// Addresses of the entities if each is a process.
     pub emulation: Option<Emulation>,
-    /// Terminals next to the ST, equal to it.
+    /// Terminals besides the ST.
     pub terminals: Vec<Further>,
-    /// Gateways of other spots, whose terminals are among the further ones.
+    /// Gateways of the other spots to which these terminals belong.
     pub gateways: Vec<gateways::Further>,
 }
 
@@ -89,7 +91,7 @@ impl Config {
         1 + self.terminals.len()
     }
 
-    /// The further terminals are those of the profile.
+    /// Whether the terminals besides the ST are those of the profile.
     #[must_use]
     pub fn has_own_profiles(&self) -> bool {
         self.terminals.iter().any(|it| it.id.is_some())

@@ -25,7 +25,7 @@ pub struct Direction {
     pub outages: Option<Loss>,
     /// Variation of the delay.
     pub jitter: Jitter,
-    /// Its settings that can change at run time, as in the file.
+    /// Settings of the direction that can change at run time, as in the file.
     pub requested: Map<String, Value>,
 }
 

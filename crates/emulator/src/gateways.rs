@@ -13,9 +13,9 @@ use crate::port::Port;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(from = "Fields")]
 pub struct Further {
-    /// Its device.
+    /// Device of the gateway.
     pub port: Port,
-    /// Its id in the profile.
+    /// Id of the gateway in the profile.
     pub id: u8,
 }
 

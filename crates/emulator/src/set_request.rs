@@ -12,7 +12,7 @@ use crate::scheduled::{Origin, Scheduled};
 use crate::traces::Traces;
 use crate::units::{Baud, DelayMs, Mbps, ns_of_s};
 
-/// What can change; of a wire the first ones alone.
+/// Fields that can change. A wire has only the first `CHANGES_OF_WIRES`.
 pub(crate) const CHANGES: [&str; 10] = [
     "delay_ms",
     "loss",
@@ -101,7 +101,7 @@ pub struct SetRequest {
 /// The gateway that a terminal belongs to from then on, with the carriers of its group there.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gateway {
-    /// Its id in the profile.
+    /// Id of the gateway in the profile.
     pub id: u8,
     /// What happens to packets that wait.
     pub waiting: Waiting,
@@ -190,13 +190,13 @@ impl From<WaitingName> for Waiting {
 /// What is known of a direction when changes are made.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Its carrier.
+    /// Carrier of the link.
     pub carrier: Carrier,
     /// Round trip of the propagation, ns: queues may be given in its multiples.
     pub rtt_ns: u64,
     /// One-way delay of this direction, which `rtt_ns` holds twice.
     pub delay_ns: Nanos,
-    /// Its queue; `None` for a wire.
+    /// Queue of the link; `None` for a wire.
     pub queue: Option<Queue>,
     /// Outages of the configuration, which stay when losses change.
     pub outages: Option<Loss>,

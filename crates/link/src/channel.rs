@@ -38,8 +38,8 @@ impl Channel {
         }
     }
 
-    /// Goes on where that of another carrier left off, with what is in flight; what is sent from
-    /// now on comes after it.
+    /// Continues the channel `before` of another carrier, with its packets in flight. Packets sent
+    /// from now on are due after them.
     pub(crate) fn go_on(&mut self, before: Self) {
         *self = Self {
             delay: self.delay,
@@ -49,7 +49,7 @@ impl Channel {
         };
     }
 
-    /// When the last packet so far is due.
+    /// Due time of the last packet so far.
     pub(crate) const fn last_due(&self) -> Nanos {
         self.last_due
     }
@@ -82,7 +82,7 @@ impl Channel {
         self.in_flight.push(self.last_due, packet);
     }
 
-    /// When the oldest packet in flight is due.
+    /// Due time of the oldest packet in flight.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         self.in_flight.front()
     }

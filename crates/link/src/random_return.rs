@@ -34,7 +34,7 @@ pub struct RandomReturn {
     receiver: Receiver,
     /// Number of the next SA frame; it starts at this multiple of its length.
     next: u64,
-    /// When packets of each come out.
+    /// Times at which packets of each terminal are due.
     due: EventQueue,
     /// All slots of an SA frame, in some order: terminals draw from it.
     slots: Vec<u32>,
@@ -51,7 +51,7 @@ struct Station {
     channel: Channel,
     ledger: Ledger,
     random: Pcg64,
-    /// Changes so far: each starts generators of its own.
+    /// Number of changes so far. Each change starts new random generators.
     generation: u64,
 }
 

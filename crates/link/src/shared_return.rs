@@ -40,11 +40,11 @@ pub struct SharedReturn {
     carrier: dama::Carrier,
     common: Common,
     delay: Nanos,
-    /// How plans reach each terminal.
+    /// Paths by which plans reach each terminal.
     paths: Vec<PlanPath>,
-    /// When packets of each may come out.
+    /// Times at which packets of each terminal may be due.
     due: EventQueue,
-    /// Where plans are written.
+    /// Assignments to which plans are written.
     said: Option<Assignments>,
     now: Nanos,
 }
@@ -117,13 +117,13 @@ impl SharedReturn {
         self.said = Some(assignments.clone());
     }
 
-    /// Remembers what was counted up to `now`, before terminals come or go.
+    /// Stores the counters up to `now`, before terminals come or go.
     fn count(&mut self, now: Nanos) {
         self.counted = self.superframes(now);
         self.watched = None;
     }
 
-    /// From now on the terminal counts that is now the first one.
+    /// Takes the counters of the carrier from the terminal that is now the first.
     fn watch(&mut self) {
         let mut all = self.terminals.iter();
         let first = all.position(|it| it.core().assigning.is_some());
@@ -217,7 +217,7 @@ impl SharedCarrier for SharedReturn {
         accepted
     }
 
-    /// Works off what happens before `now`, as far as it concerns more than one terminal.
+    /// Processes all events before `now` that concern more than one terminal.
     fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         while self.gateway.next_plan() < self.now {

@@ -85,7 +85,7 @@ pub enum Reason {
 }
 
 impl Line {
-    /// The line of a change; without a report for want of one.
+    /// Makes the line of a code change. Without a report the change is due to missing reports.
     #[must_use]
     pub fn of_code(code: fec::Code, report: Option<fec::Report>) -> Self {
         Self::Code {
@@ -97,7 +97,7 @@ impl Line {
     }
 }
 
-/// Counts since the start, or since the peer started anew.
+/// Counters since the start, or since the last restart of the peer.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Counters {
     sources_sent: u64,

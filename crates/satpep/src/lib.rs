@@ -2,7 +2,7 @@
 //! A proxy that splits QUIC connections, after Kosek et al., "Exploring Proxying QUIC and HTTP/3
 //! for Satellite Communication", IFIP Networking 2022, section II-D.
 //!
-//! `hellos` and `client_hello` read a client's server name and protocols, `stack` carries its
+//! `client_hello_inbox` and `client_hello` read a client's server name and protocols, `stack` carries its
 //! connection on quinn or noq, `subdomain_verifier` has which names certificates need, `memory` what
 //! Careful Resume knows of paths.
 #![cfg_attr(

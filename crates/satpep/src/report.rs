@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::memory::JumpState;
 use crate::options::Mode;
 
-/// Lines that wait for a slow reader; further ones are dropped and counted.
+/// Most lines that wait for a slow reader. Further lines are dropped and counted.
 const QUEUE_LINES: usize = 10_000;
 
 /// One line.
@@ -117,7 +117,7 @@ pub struct Closed {
     pub alpn: Option<String>,
     /// Whether early data was sent to the next hop.
     pub zero_rtt: bool,
-    /// Since the `ClientHello`, s.
+    /// Time since the `ClientHello`, s.
     pub duration_s: f64,
     /// Received from the client.
     pub from_client: Counts,
@@ -306,7 +306,7 @@ impl Report {
         }
     }
 
-    /// Lines that were dropped so far, and what is wrong with the metrics file.
+    /// Returns how many lines were dropped so far, and the fault of the metrics file.
     #[must_use]
     pub fn faults(&self) -> (u64, Option<String>) {
         (

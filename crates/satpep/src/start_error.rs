@@ -8,7 +8,7 @@ use quic::TlsError;
 
 use crate::memory::MemoryError;
 
-/// Why the proxy does not start.
+/// Reason why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Certificates or keys.

@@ -90,7 +90,7 @@ mod differences {
         }
     }
 
-    /// Listens on `socket`, and shows `hellos` what arrives there first.
+    /// Listens on `socket`. `hellos` inspects datagrams before the library does.
     pub fn listen(
         socket: UdpSocket,
         config: ServerConfig,
