@@ -77,9 +77,9 @@ def check_suite(
         | None,
         typer.Option(
             help=(
-                "With --clock real. quinn and quiche: satperf with this library. ngtcp2: the"
-                " programs of Debian. tcp-pep: TCP through two PEPs; tcp-pep-a to -d: with the"
-                " TCP presets A to D of seed-004. Default: quinn."
+                "With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through"
+                " two PEPs (tcp-pep-a to -d: with the TCP presets A to D of seed-004). Default:"
+                " quinn."
             )
         ),
     ] = None,
@@ -94,8 +94,8 @@ def check_suite(
         str | None,
         typer.Option(
             help=(
-                "Command that starts your server. satlab replaces the same words as in --client-cmd."
-                " Implies --clock real."
+                "Command that starts your server, with words replaced as in --client-cmd. Implies"
+                " --clock real."
             )
         ),
     ] = None,
@@ -166,8 +166,8 @@ def check_suite(
         int | None,
         typer.Option(
             help=(
-                "Samples per case. Default: the number in the suite, or 5; then more samples"
-                " follow as long as the verdict of the case is open."
+                "Samples per case. Default: the number in the suite, or 5 and then more while the"
+                " verdict of the case is open."
             ),
             min=1,
             max=1000,

@@ -66,9 +66,9 @@ class ChangeOptions(Options):
         Literal["keep", "flush", "drop"] | None,
         Help(
             "Handover",
-            "Replace the link at once by one with the given delay, symbol rate and queue. Waiting"
-            " packets move to the new link (keep), still leave over the old one (flush), or are"
-            " dropped (drop). With --gateway: treatment of the waiting packets; default: keep.",
+            "Replace the link by one with the given delay, symbol rate and queue. Waiting packets"
+            " move to it (keep), leave over the old link (flush), or are dropped (drop). With"
+            " --gateway: treatment of waiting packets; default: keep.",
             "Link",
         ),
     ] = None

@@ -68,8 +68,8 @@ class PathOptions(Options):
         Emulator,
         Help(
             "Emulator",
-            "Program that carries the satellite segment. opensand must be installed, or"
-            " SATLAB_OPENSAND must name its program.",
+            "Program that carries the satellite segment; opensand must be installed, or named by"
+            " SATLAB_OPENSAND.",
             "Link",
             opensand=True,
         ),
@@ -119,8 +119,8 @@ class PathOptions(Options):
         Timing,
         Help(
             "Timing",
-            "standard: release a frame at its end. opensand: release frames in batches as OpenSAND"
-            " does, every 10 ms (forward) and 26.5 ms (return).",
+            "standard: release a frame at its end. opensand: in batches, every 10 ms (forward) and"
+            " 26.5 ms (return).",
             "Timing",
         ),
     ] = "standard"
@@ -128,8 +128,8 @@ class PathOptions(Options):
         bool,
         Help(
             "OpenSAND's defects",
-            "With --timing opensand: drop the packets that OpenSAND 8.2.0 drops in nearly full"
-            " BBFRAMEs, and take the queue limits from the FIFOs of the profile.",
+            "With --timing opensand: drop packets as OpenSAND 8.2.0 does in nearly full BBFRAMEs,"
+            " and use the profile's FIFOs as queues.",
             "Timing",
         ),
     ] = False
@@ -275,9 +275,8 @@ class LabOptions(Options):
         Field(ge=1, le=MOST_TERMINALS),
         Help(
             "Terminals",
-            "Number of terminals that share the satellite link. They are equal to the profile's ST,"
-            " and each has a client: client, client-2 and so on. Default: the terminals of the"
-            " profile, or as many as lab.yml names",
+            "Number of equal terminals, each with its client (client, client-2, ...). Default: the"
+            " terminals of the profile or of lab.yml",
             "Link",
             metavar="N",
         ),
@@ -322,8 +321,8 @@ class LocalOptions(Options):
         Path | None,
         Help(
             "Timeline",
-            "JSON file with changes of the link at given times, in s since the scenario starts; for"
-            " `up`, since the lab is up.",
+            "JSON file with timed changes of the link, in s since the scenario starts (`up`: since"
+            " the lab is up).",
             "Timing",
             metavar="FILE",
             opensand=True,
@@ -333,8 +332,8 @@ class LocalOptions(Options):
         str | None,
         Help(
             "Probes",
-            "Send the link's samples over UDP to this collector, as OpenSAND's probes. OpenSAND's"
-            " collector has port 5361.",
+            "Send the link's samples as OpenSAND's probes over UDP to this collector (OpenSAND's:"
+            " port 5361).",
             "Output",
             metavar="ADDRESS:PORT",
             opensand=True,
