@@ -55,7 +55,7 @@ def _named() -> Any:
 
 
 class _Model(BaseModel):
-    """Read-only, and closed to fields that the schema does not name."""
+    """Read-only. Fields that the schema does not name are refused."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, defer_build=True

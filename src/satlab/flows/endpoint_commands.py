@@ -63,7 +63,7 @@ class Place:
 
     @property
     def protocol(self) -> Literal["udp", "tcp"]:
-        """Return the transport protocol of its packets."""
+        """Return the transport protocol of the flow's packets."""
         return "tcp" if self.flow["stack"] == "tcp" else "udp"
 
     @property

@@ -96,7 +96,7 @@ class Apt:
         return dict(_INSTALLS.findall(done.stdout))
 
     def known(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that the host's lists of packages have."""
+        """Return the names that the host's package lists contain."""
         known = []
         for name in names:
             done = self.run("--simulate", "--no-install-recommends", "install", "--", name)

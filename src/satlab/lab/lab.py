@@ -209,7 +209,7 @@ class Lab:
         return status(self.lab_id)
 
     def down(self) -> None:
-        """Take the lab down; see the function `down`."""
+        """Take the lab down, as the function `down`."""
         down(self.lab_id)
 
     def enter_argv(self, node: str) -> list[str]:

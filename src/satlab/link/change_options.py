@@ -15,7 +15,7 @@ Direction = Literal["forward", "return", "both", "terrestrial_down", "terrestria
 
 
 class ChangeOptions(Options):
-    """Possible changes besides loss model and queue; None: no change."""
+    """Changes other than those of loss model and queue. None: no change."""
 
     terminal: Annotated[
         int | None,

@@ -51,7 +51,7 @@ class Option:
 
     @property
     def text(self) -> str:
-        """The help with the limits."""
+        """The help text, with the limits."""
         return f"{self.help.text.rstrip('.')}; {self.range}." if self.range else self.help.text
 
 
@@ -86,7 +86,7 @@ def options_of(model: type[Options]) -> tuple[Option, ...]:
 
 
 def fault_of(model: type[Options], detail: Any) -> Fault:
-    """Return the fault that is described in one of pydantic's errors."""
+    """Return the fault for one of pydantic's errors."""
     name, value = str(detail["loc"][0]), detail["input"]
     option = next(option for option in options_of(model) if option.name == name)
     shown = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"

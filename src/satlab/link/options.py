@@ -153,7 +153,7 @@ class PathOptions(Options):
 
 
 class LossOptions(Options):
-    """Loss processes."""
+    """Options of loss processes."""
 
     loss_unit: Annotated[
         LossUnit,
@@ -190,7 +190,7 @@ class LossOptions(Options):
 
 
 class QueueOptions(Options):
-    """The queue of each direction."""
+    """Options of the queue of each direction."""
 
     queue: Annotated[
         str | None,
@@ -260,7 +260,7 @@ class QueueOptions(Options):
         return value
 
     def queue_rule(self, limit: str) -> Queue:
-        """Return the queue; `limit` unless another limit is chosen."""
+        """Return the queue. Its limit is `limit` unless `--queue` sets one."""
         times = {"target_ms": self.aqm_target_ms, "interval_ms": self.aqm_interval_ms}
         return queue_limit(
             self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times}
@@ -268,7 +268,7 @@ class QueueOptions(Options):
 
 
 class LabOptions(Options):
-    """The lab around the satellite link: terminals, IP versions, the client's LAN."""
+    """Options of the lab around the satellite link: terminals, IP versions, the client's LAN."""
 
     terminals: Annotated[
         int | None,

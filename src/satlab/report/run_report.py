@@ -68,7 +68,7 @@ def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) ->
 
 
 class RunReport:
-    """What is known of some runs, as parts of pages."""
+    """Makes the parts of pages about some runs."""
 
     def __init__(self, title: str, runs: Sequence[ReportedRun]) -> None:
         self.title = title

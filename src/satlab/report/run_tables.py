@@ -222,7 +222,7 @@ def mbits(value: float | None) -> str:
 
 
 class Quantity(NamedTuple):
-    """A number and its unit in words; without a unit where it is no number."""
+    """A value and its unit as text. A value that is not a number has no unit."""
 
     amount: str
     unit: str
