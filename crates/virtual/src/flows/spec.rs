@@ -109,7 +109,8 @@ pub struct Flow {
     /// Start of the flow, s.
     #[schemars(range(min = 0, max = 10_000))]
     pub start_s: f64,
-    /// Time at which the connection is closed, s. Without `stop_s` and `bytes` it is closed at the end.
+    /// Time at which the connection is closed, s. Without `stop_s` and `bytes` it is closed at the
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", extend("exclusiveMinimum" = 0, "maximum" = 10_000))]
     pub stop_s: Option<f64>,
