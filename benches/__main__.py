@@ -38,21 +38,30 @@ def show(result: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> N
 
 @command(group=bench_app)
 def link(
-    seconds: Annotated[float, typer.Option(help="Duration at each rate.", min=1, max=600)] = 30,
+    seconds: Annotated[
+        float, typer.Option(help="Duration of the measurement at each rate, s.", min=1, max=600)
+    ] = 30,
     rate_mbps: Annotated[
         list[float] | None,
-        typer.Option(help="Forward rate, Mbit/s. Repeatable. Default: 20, 250 and 1000.", min=20),
+        typer.Option(
+            help="Forward rate to measure, Mbit/s. Repeatable. Default: 20, 250 and 1000.", min=20
+        ),
     ] = None,
     labs: Annotated[
         int,
         typer.Option(
-            help="Afterwards, this many labs of 20 Mbit/s at once; 0: none.", min=0, max=64
+            help="Then measure this many labs of 20 Mbit/s at the same time; 0: skip this.",
+            min=0,
+            max=64,
         ),
     ] = 0,
     terminals: Annotated[
         int,
         typer.Option(
-            help="Afterwards, one and this many terminals that share 220 Mbit/s; 0: none.",
+            help=(
+                "Then measure 220 Mbit/s with one terminal, and shared by this many terminals; 0:"
+                " skip this."
+            ),
             min=0,
             max=64,
         ),
@@ -60,8 +69,8 @@ def link(
     json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure rate, CPU, release error, RTT and memory of the emulated link; a plain TUN copy for
-    comparison.
+    """Measure rate, CPU time, release error, RTT and memory of the emulated link. A program that
+    only copies packets between TUN devices is measured for comparison.
     """
     from benches import link_bench, terminal_bench
 
@@ -83,10 +92,10 @@ def link(
 @command(group=bench_app)
 def quic(
     slow: Annotated[
-        bool, typer.Option(help="Also Reno and CUBIC with 1 % of loss, which takes an hour.")
+        bool, typer.Option(help="Also measure Reno and CUBIC with 1 % loss; this takes an hour.")
     ] = False,
     case: Annotated[
-        str, typer.Option(help="Only cases whose names match, e.g. '*reno*pep*'.")
+        str, typer.Option(help="Measure only cases whose names match, for example '*reno*pep*'.")
     ] = "*",
     json_lines: JsonResult = False,
     quiet: Quiet = False,
@@ -110,7 +119,7 @@ def quic(
 
 @command(group=bench_app)
 def tunnel(
-    seconds: Annotated[float, typer.Option(help="Duration of each case.", min=1, max=600)] = 10,
+    seconds: Annotated[float, typer.Option(help="Duration of each case, s.", min=1, max=600)] = 10,
     json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
@@ -129,7 +138,9 @@ def bench_check(
     comparisons: Annotated[
         int,
         typer.Option(
-            help="Number of comparisons of equal builds, and of a slower one.", min=1, max=10000
+            help="Number of comparisons with an equal build, and as many with a slower build.",
+            min=1,
+            max=10000,
         ),
     ] = 100,
     slowdown: Annotated[
@@ -139,8 +150,8 @@ def bench_check(
     json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
-    """Count false alarms of `satlab check --baseline`, and the slowdowns that it finds, under the
-    virtual clock.
+    """Count how often `satlab check --baseline` reports an equal build as slower, and how often it
+    finds a slower build. Uses the virtual clock.
     """
     from benches import false_alarms
 
@@ -153,52 +164,67 @@ def bench_check(
 @command(group=bench_app, name="host-load")
 def bench_host_load(
     levels: Annotated[
-        str, typer.Option(help="Numbers of processes that each keep a core busy.")
+        str,
+        typer.Option(
+            help="Levels of load: numbers of processes that each keep a core busy, N,N,..."
+        ),
     ] = "0,1,2,4,8,16",
     samples: Annotated[int, typer.Option(help="Samples at each level.", min=2, max=1000)] = 40,
     kind: Annotated[
         Literal["h1", "h2", "h3", "quic"],
         typer.Option(
             help=(
-                "Page loads over HTTP/1.1, HTTP/2 or HTTP/3, or transfers of 5 MB over QUIC by"
-                " satperf."
+                "What to measure: page loads over HTTP/1.1 (h1), HTTP/2 (h2) or HTTP/3 (h3), or"
+                " transfers of 5 MB over QUIC by satperf (quic)."
             )
         ),
     ] = "h3",
     earlier: Annotated[
-        Path | None, typer.Option(help="JSON result of an earlier call: its other levels are kept.")
+        Path | None,
+        typer.Option(
+            help="JSON result of an earlier call. Levels that are not measured again are kept."
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="HTML file for a plot of time against wait.")
+        Path | None,
+        typer.Option(help="Write a plot of time against wait for a core to this HTML file."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
     json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure how the load of the host changes page loads or transfers, and whether those that are
-    off are marked.
+    """Measure how the load of the host changes the times of page loads or transfers, and whether
+    satlab marks the changed times as out of calibration.
     """
-    from benches import host_load
+    from benches import figures_under_load
 
     needs.ensure("lab", "quic")
     needs.root(NETNS)
-    known = host_load.earlier_levels(earlier, kind) if earlier else ()
-    result = host_load.measure(
+    known = figures_under_load.earlier_levels(earlier, kind) if earlier else ()
+    result = figures_under_load.measure(
         [int(n) for n in levels.split(",")], samples, kind, out, ProgressLog(quiet), known
     )
     if plot:
-        host_load.plot(result, plot)
-    show(result, host_load.lines(result), as_json=json_lines)
+        figures_under_load.plot(result, plot)
+    show(result, figures_under_load.lines(result), as_json=json_lines)
     return ExitStatus.OK
 
 
 @command(group=bench_app, name="confinement")
 def bench_confinement(
     pairs: Annotated[
-        int, typer.Option(help="Pairs of runs of each scenario, with and without sandboxes.", min=0)
+        int,
+        typer.Option(
+            help="Pairs of runs of each scenario, one with and one without sandboxes.", min=0
+        ),
     ] = 3,
     starts: Annotated[
-        int, typer.Option(help="Pairs of starts of a program.", min=1, max=1000)
+        int,
+        typer.Option(
+            help="Pairs of starts of a program, one with and one without a sandbox.",
+            min=1,
+            max=1000,
+        ),
     ] = 40,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
     json_lines: JsonResult = False,
@@ -218,17 +244,22 @@ def bench_confinement(
 
 @command(group=bench_app, name="agree")
 def bench_agree(
-    suite: Annotated[str, typer.Option(help="Name of a suite in suites/, or FILE.yml.")] = "etosat",
+    suite: Annotated[
+        str, typer.Option(help="Name of a suite in suites/, or the path of a suite file, FILE.yml.")
+    ] = "etosat",
     cases: Annotated[
         list[str] | None,
         typer.Option(
-            help="Case of the suite, or several: ID,ID. Repeatable. Default: all without losses."
+            help="Cases of the suite: ID or ID,ID. Repeatable. Default: all cases without losses."
         ),
     ] = None,
     up_to_mb: Annotated[
-        float, typer.Option(help="Drop the suite's marks above this, MB.", min=0.001)
+        float,
+        typer.Option(help="Compare only the marks of the suite up to this size, MB.", min=0.001),
     ] = 100,
-    runs: Annotated[int, typer.Option(help="Samples with each clock.", min=1, max=100)] = 1,
+    runs: Annotated[
+        int, typer.Option(help="Samples of each case on each clock.", min=1, max=100)
+    ] = 1,
     client: Annotated[
         list[str] | None, typer.Option(help="Option of satperf's client, NAME=VALUE. Repeatable.")
     ] = None,
@@ -239,39 +270,79 @@ def bench_agree(
         str | None,
         typer.Option(
             help=(
-                "Client of another stack, in lock-step with the virtual clock (see `satlab check`)."
+                "Command that starts the client of another stack in lock-step with the virtual"
+                " clock (as for `satlab check`)."
             )
         ),
     ] = None,
-    virtual_server: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
+    virtual_server: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "Command that starts the server of another stack in lock-step with the virtual"
+                " clock (as for `satlab check`)."
+            )
+        ),
+    ] = None,
     client_cmd: Annotated[
         str | None,
-        typer.Option(help="The same stack's client on the real clock, as for `satlab check`."),
+        typer.Option(
+            help=(
+                "Command that starts the client of that stack on the real clock (as for `satlab"
+                " check`)."
+            )
+        ),
     ] = None,
-    server_cmd: Annotated[str | None, typer.Option(help="The same of its server.")] = None,
+    server_cmd: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "Command that starts the server of that stack on the real clock (as for `satlab"
+                " check`)."
+            )
+        ),
+    ] = None,
     endpoint: Annotated[
         Path | None,
-        typer.Option(help="In place of these commands: an endpoint of the QUIC interop runner."),
+        typer.Option(
+            help=(
+                "Endpoint of the QUIC interop runner on the real clock, in place of --client-cmd"
+                " and --server-cmd."
+            )
+        ),
     ] = None,
     stack: Annotated[
         Literal["quiche", "ngtcp2"] | None,
-        typer.Option(help="The same: a built-in stack of check --clock real."),
+        typer.Option(
+            help=(
+                "Built-in stack of `satlab check --clock real` on the real clock, in place of"
+                " --client-cmd and --server-cmd."
+            )
+        ),
     ] = None,
     client_env: Annotated[
-        list[str] | None, typer.Option(help="Variable of both clients, NAME=VALUE. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="Environment variable of the clients on both clocks, NAME=VALUE. Repeatable."
+        ),
     ] = None,
-    server_env: Annotated[list[str] | None, typer.Option(help="The same of both servers.")] = None,
+    server_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Environment variable of the servers on both clocks, NAME=VALUE. Repeatable."
+        ),
+    ] = None,
     allow_read: Annotated[
         list[Path] | None,
-        typer.Option(help="File or folder that these programs may read. Repeatable."),
+        typer.Option(help="File or folder that the clients and servers may read. Repeatable."),
     ] = None,
     json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
-    """Compare the virtual clock with a real lab, by the times of quinn or of programs of another
-    stack.
+    """Compare transfer times under the virtual clock with those of a real lab, for quinn or for
+    programs of another stack.
 
-    Status 1: they differ; 4: not measurable.
+    Status 1: the times differ; 4: not measurable.
     """
     from benches import clock_agreement
     from satlab.check.endpoint import endpoint_options, lockstep
@@ -323,25 +394,31 @@ def bench_flows(
     agree: Annotated[
         bool,
         typer.Option(
-            "--agree", help="Compare the virtual clock with the real one; 9 labs of a minute each."
+            "--agree",
+            help=(
+                "Compare the virtual clock with the real clock. By default this runs 9 labs of a"
+                " minute each."
+            ),
         ),
     ] = False,
     scenario: Annotated[
         Literal["cubic", "bbr3", "mixed-step"] | None,
         typer.Option(
             help=(
-                "With --agree: one scenario; mixed-step: NewReno and CUBIC, a delay step. Default:"
-                " all."
+                "With --agree: run only this scenario. mixed-step has NewReno and CUBIC flows and a"
+                " step of the delay. Default: all scenarios."
             )
         ),
     ] = None,
-    runs: Annotated[int, typer.Option(help="With --agree: labs of each case.", min=1, max=100)] = 1,
-    parallel: Annotated[int, typer.Option(help="With --agree: labs at once.", min=1, max=64)] = 1,
+    runs: Annotated[int, typer.Option(help="With --agree: labs per case.", min=1, max=100)] = 1,
+    parallel: Annotated[
+        int, typer.Option(help="With --agree: labs at the same time.", min=1, max=64)
+    ] = 1,
     json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure how many packets of many flows the virtual clock simulates in a second of CPU time;
-    or compare clocks.
+    """Measure how many packets the virtual clock simulates in a second of CPU time, with many
+    flows; or compare the clocks.
 
     Status 1: the clocks differ; 4: not measurable.
     """
@@ -369,19 +446,21 @@ def bench_flows(
 
 @command(group=bench_app, name="campaign")
 def bench_campaign(
-    tasks: Annotated[int, typer.Option(help="Tasks of about 4 s.", min=2, max=10_000)] = 50,
-    jobs: Annotated[int, typer.Option(help="Tasks at once.", min=1, max=256)] = 1,
+    tasks: Annotated[
+        int, typer.Option(help="Number of tasks in the campaign.", min=2, max=10_000)
+    ] = 50,
+    jobs: Annotated[int, typer.Option(help="Tasks at the same time.", min=1, max=256)] = 1,
     task_s: Annotated[
-        float, typer.Option(help="Time that a task takes, nearly, s.", min=0.1, max=600)
+        float, typer.Option(help="Approximate duration of a task, s.", min=0.1, max=600)
     ] = 4.0,
     cells: Annotated[
-        int, typer.Option(help="Cells of the matrix that is planned.", min=1, max=50_000)
+        int, typer.Option(help="Cells of the campaign whose planning is timed.", min=1, max=50_000)
     ] = 10_000,
     json_lines: JsonResult = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure what campaigns add to their tasks, against a loop in the shell, and how long plans
-    take.
+    """Measure how much time a campaign takes more than a shell loop over its tasks, and how long
+    planning takes.
     """
     from benches import campaign_cost as cost
 

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from collect.records_table import SCHEMA as SCHEMA
     from collect.records_table import Table as Table
     from collect.records_table import summaries as summaries
-    from collect.run_folder import Collected as Collected
-    from collect.run_folder import RunFolderError as RunFolderError
-    from collect.run_folder import Stored as Stored
-    from collect.run_folder import StoredLoad as StoredLoad
-    from collect.run_folder import StoredObservation as StoredObservation
-    from collect.run_folder import collect as collect
-    from collect.run_folder import gather as gather
-    from collect.run_folder import manifest as manifest
-    from collect.run_folder import stored as stored
-    from collect.run_folder import verify as verify
     from collect.run_manifest import EnforcedBy as EnforcedBy
     from collect.run_manifest import Manifest as Manifest
+    from collect.run_records import Collected as Collected
+    from collect.run_records import RunFolderError as RunFolderError
+    from collect.run_records import Stored as Stored
+    from collect.run_records import StoredLoad as StoredLoad
+    from collect.run_records import StoredObservation as StoredObservation
+    from collect.run_records import collect as collect
+    from collect.run_records import gather as gather
+    from collect.run_records import manifest as manifest
+    from collect.run_records import stored as stored
+    from collect.run_records import verify as verify
 
 _NAMES = {
     "raw_digests": ("digests",),
     "observed_page_loads": ("PageObservation", "har"),
     "page_loads": ("HOST_METRICS", "PageLoad"),
     "pep": ("NO_PEP",),
-    "run_folder": (
+    "run_records": (
         "Collected",
         "RunFolderError",
         "Stored",

@@ -10,12 +10,14 @@ from collect.records import Record, failed
 
 
 class CalibrationCheck(Model):
-    """One quantity of the link, in `unit`: what the plan expects, what was measured, the bounds."""
+    """One quantity of the link in `unit`: the value that the plan expects, the measured value, and
+    the bounds.
+    """
 
     name: str
     unit: str
     expected: float
-    measured: float | None = Field(description="null: the measurement failed")
+    measured: float | None = Field(description="null if the measurement failed")
     low: float
     high: float
     ok: bool

@@ -17,14 +17,14 @@ class Fec(Model):
     """One end of a FEC tunnel over its life (job satlab_fec)."""
 
     schema_: Literal["satlab/fec/1"] = Field(alias="schema")
-    version: str = Field(description="satfec's; empty: it did not start")
+    version: str = Field(description="version of satfec; empty if it did not start")
     argv: list[str]
     peer: str = Field(description="address of the other end")
-    code: str = Field(description="of what this end sent: none, K,Z, or adaptive")
+    code: str = Field(description="code of the packets that this end sent: none, K,Z, or adaptive")
     report: list[dict[str, Any]] = Field(
-        description="lines of satfec (satfec.schema.json), the last 1000"
+        description="the last 1000 lines of satfec (satfec.schema.json)"
     )
-    fault: str = Field(description="why the tunnel ended early; empty: it did not")
+    fault: str = Field(description="why the tunnel ended early; empty if it did not")
 
 
 def records(fec: Fec, labels: Mapping[str, str]) -> list[Record]:

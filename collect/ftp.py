@@ -19,13 +19,13 @@ class Transfer(Model):
     schema_: Literal["satlab/ftp/1"] = Field(alias="schema")
     direction: Literal["download", "upload"]
     start_unix_s: float
-    size_bytes: int = Field(ge=1, description="requested")
-    received_bytes: int = Field(ge=0, description="payload at the receiver")
+    size_bytes: int = Field(ge=1, description="requested size")
+    received_bytes: int = Field(ge=0, description="payload that arrived at the receiver")
     first_bytes: int = Field(
-        ge=0, description="of these, those that were there when the receiver began to count"
+        ge=0, description="bytes of these that had arrived before the receiver began to count"
     )
     transfer_time_s: float = Field(
-        ge=0, description="from the first to the last bytes at the receiver"
+        ge=0, description="time from the first to the last bytes at the receiver"
     )
     interval_s: float = Field(gt=0)
     interval_bytes: list[Annotated[int, Field(ge=0)]] = Field(

@@ -46,15 +46,17 @@ class Job(Model):
     start_unix_s: float
     stop_unix_s: float
     exit_code: int | None = Field(
-        description="negative: the signal that ended it; null: it could not be started"
+        description="exit code; negative: the signal that ended the job; null: the job could not be started"
     )
     status: JobEnd
     log: str
     cpu_s: float | None = Field(
-        default=None, ge=0, description="CPU time of all its processes; null: unknown"
+        default=None, ge=0, description="CPU time of all processes of the job; null: unknown"
     )
     waited_s: float | None = Field(
-        default=None, ge=0, description="time in which a thread could run and had no core"
+        default=None,
+        ge=0,
+        description="time in which a thread of the job was runnable and had no core",
     )
     peak_bytes: int | None = Field(default=None, ge=0, description="peak memory")
 

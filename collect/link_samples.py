@@ -106,8 +106,8 @@ class Counters(Model):
 
     @property
     def all_waits_us(self) -> Waits:
-        """Return the times in the queue, us; of all terminals together if several share the
-        direction.
+        """Return the times in the queue, us. If several terminals share the direction, the times of
+        all of them.
         """
         own = all_waits(self.waits_us, self.fifos)
         return own + [
@@ -343,7 +343,7 @@ class _Direction:
         return [Record("link_lost_frames", self.sums["lost_frames"], labels), *sent]
 
     def series(self, labels: Mapping[str, str]) -> Series:
-        """Return the columns so far, in the order of `SERIES`, and begin new ones."""
+        """Return the columns so far, in the order of `SERIES`, and begin new columns."""
         made = Series(
             labels,
             self.t_s,

@@ -28,7 +28,7 @@ Milliseconds = Annotated[float, Field(ge=0)]
 class Request(Model):
     """One request; times in ms since navigation start.
 
-    Phases as in HAR 1.2, except that `connect_ms` excludes `tls_ms`; null: the phase did not
+    Phases are those of HAR 1.2, except that `connect_ms` excludes `tls_ms`. null: the phase did not
     happen.
     """
 
@@ -58,14 +58,14 @@ class Request(Model):
 
 
 class Frame(Model):
-    """A picture of the page from `t_ms` (since navigation start) on."""
+    """A picture of the page, which is valid from `t_ms` (since navigation start)."""
 
     t_ms: Milliseconds
     visual_completeness: float = Field(ge=0, le=1)
     jpeg: str | None = Field(
         max_length=60_000,
         pattern=r"^[A-Za-z0-9+/]+={0,2}$",
-        description="base64; at most 20 frames have one",
+        description="JPEG picture in base64; at most 20 frames have one",
     )
 
 
@@ -109,12 +109,15 @@ class PageObservation(Load):
 
     schema_: Literal["satlab/page-observation/1"] = Field(alias="schema")
     long_tasks: list[tuple[float, float]] = Field(
-        max_length=1000, description="tasks of the page above 50 ms: start and length, ms"
+        max_length=1000,
+        description="start and duration of tasks of the page that took more than 50 ms, ms",
     )
     frames: list[Frame] = Field(
         max_length=1000, description="pictures of the page; the first one is the white page at 0"
     )
-    requests: list[Request] = Field(max_length=2000, description="in the order of their starts")
+    requests: list[Request] = Field(
+        max_length=2000, description="requests in the order in which they started"
+    )
 
     @property
     def speed_index_ms(self) -> float | None:

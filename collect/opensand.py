@@ -36,8 +36,8 @@ _ZONE_S = 900
 
 @dataclass(frozen=True)
 class Loss:
-    """A way in which 8.2.0 loses packets: the text of its log lines, what one line stands for, and
-    the remedy.
+    """A way in which 8.2.0 loses packets: the text of its log lines, the loss that one line stands
+    for, and the remedy.
     """
 
     cause: str

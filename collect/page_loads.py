@@ -54,10 +54,10 @@ class PageLoad(Load):
     schema_: Literal["satlab/page-load/1"] = Field(alias="schema")
     wall_s: float
     connect_start_ms: float | None = Field(
-        default=None, description="start of the connection of the navigation"
+        default=None, description="start of the connection for the document, since navigation start"
     )
     connect_end_ms: float | None = Field(
-        default=None, description="its end: handshakes of TCP and TLS, or of QUIC"
+        default=None, description="end of the handshakes of that connection: TCP and TLS, or QUIC"
     )
     load_event_end_ms: float | None
     expected_objects: int
@@ -74,14 +74,15 @@ class PageLoad(Load):
         " together; null: the kernel has no schedstat",
     )
     cpu_wait_longest_s: float | None = Field(
-        default=None, description="the same for the thread that waited most"
+        default=None,
+        description="time in which the thread that waited most was runnable and had no core",
     )
     yardstick_ms: float | None = Field(
         default=None,
-        description="a known task in the browser, the longer of one before and one after the load",
+        description="duration of a fixed task in the browser: the longer of one before and one after the load",
     )
     long_tasks_ms: float | None = Field(
-        default=None, description="tasks of the page above 50 ms, together"
+        default=None, description="total duration of tasks of the page that took more than 50 ms"
     )
     resources: list[Resource]
 

@@ -28,7 +28,7 @@ class Pep(Model):
     server: str
     connections: int
     report: list[dict[str, Any]] = Field(description="lines of satpep (satpep.schema.json)")
-    fault: str = Field(description="why the proxy ended early; empty: it did not")
+    fault: str = Field(description="why the proxy ended early; empty if it did not")
 
 
 def records(pep: Pep, labels: Mapping[str, str]) -> list[Record]:

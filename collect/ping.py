@@ -21,7 +21,7 @@ class Ping(Model):
     destination: str
     sent: int
     received: int
-    rtt_ms: list[float] = Field(description="in the order of the replies")
+    rtt_ms: list[float] = Field(description="round-trip times in the order of the replies")
     start_unix_s: float
 
 

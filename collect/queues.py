@@ -162,5 +162,5 @@ def together(fifos: Iterable[OfFifo]) -> list[OfFifo]:
 
 
 def all_waits(waits_us: Waits, fifos: list[OfFifo]) -> Waits:
-    """Return the times of a terminal or direction: its own, or the times of all its FIFOs."""
+    """Return the times in the queue of a terminal or direction, or of all its FIFOs."""
     return [*waits_us, *(waited for one in fifos for waited in one.waits_us)]

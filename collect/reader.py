@@ -15,7 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from collect import raw, run_folder
+from collect import raw, run_records
 from collect.raw import RefusedError
 
 RUN = Path("/run-folder")
@@ -99,10 +99,10 @@ def main() -> None:
     out = Path(sys.argv[1])
     if "stored" in sys.argv[2:]:
         (out / STORED).write_text(
-            run_folder.stored(RUN).model_dump_json(by_alias=True), encoding="utf-8"
+            run_records.stored(RUN).model_dump_json(by_alias=True), encoding="utf-8"
         )
     if "records" in sys.argv[2:]:
-        run_folder.collect(RUN, out)
+        run_records.collect(RUN, out)
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ class Row(Model):
     scenario: str
     profile: str
     lab: str
-    metric: str = Field(description="name with its unit; docs/metrics.md")
-    value: float | None = Field(description="null when the sample has no value")
-    t_s: float | None = Field(description="seconds since the start of the run; null in a summary")
+    metric: str = Field(description="name of the metric with its unit (docs/metrics.md)")
+    value: float | None = Field(description="null if the sample has no value")
+    t_s: float | None = Field(description="time since the start of the run, s; null in a summary")
     status: Status
     reason: str
     labels: dict[str, str] = Field(description="a JSON string in the Parquet file")

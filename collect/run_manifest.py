@@ -11,7 +11,9 @@ from collect.raw import Model
 
 @with_config(ConfigDict(extra="forbid"))
 class Leg(TypedDict):
-    """Parameters of one leg of connections: in force (by `ss -ti` and satpep), and requested."""
+    """Parameters of one leg of connections: those in use (from `ss -ti` and satpep), and those
+    requested.
+    """
 
     node: str
     protocol: Literal["tcp", "quic"]
@@ -19,11 +21,18 @@ class Leg(TypedDict):
     congestion_control: NotRequired[str]
     congestion_control_asked: NotRequired[str]
     initial_window: NotRequired[
-        Annotated[str, Field(description="packets; several where connections differed")]
+        Annotated[
+            str, Field(description="initial windows in packets; several if connections differed")
+        ]
     ]
     initial_window_asked: NotRequired[str]
     ack_threshold: NotRequired[str]
-    fault: NotRequired[Annotated[str, Field(description="how it differs from the request")]]
+    fault: NotRequired[
+        Annotated[
+            str,
+            Field(description="how the parameters in use differ from the requested ones"),
+        ]
+    ]
 
 
 @with_config(ConfigDict(extra="forbid"))

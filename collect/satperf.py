@@ -28,7 +28,7 @@ class _Line(BaseModel):
 
 
 class Options(BaseModel):
-    """Options of a side in force."""
+    """Options that a side uses."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
     congestion_control: str

@@ -32,17 +32,19 @@ class Quantity(Model):
         "constant", "uniform", "exponential", "normal", "gamma", "pareto", "weibull"
     ]
     mean: float
-    shape: float = Field(description="second parameter; 0 where the distribution has none")
+    shape: float = Field(description="second parameter of the distribution; 0 if it has none")
 
 
 class Load(Model):
     """One side of a load."""
 
     flows: int = Field(ge=1)
-    bytes: int = Field(ge=0, description="UDP payload that this side sent or received")
-    active_s: float = Field(ge=0, description="from the first to the last packet")
+    bytes: int = Field(ge=0, description="UDP payload that this side sent or received, bytes")
+    active_s: float = Field(ge=0, description="time from the first to the last packet")
     seed: int | None = None
-    late_ms: float | None = Field(default=None, description="how late the latest packet was sent")
+    late_ms: float | None = Field(
+        default=None, description="largest delay of a packet behind its due time at the sender"
+    )
     gap_ms: Quantity | None = None
     size_bytes: Quantity | None = None
 

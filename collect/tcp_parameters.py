@@ -14,7 +14,7 @@ MAIN_METRICS = ("tcp_leg_ok",)
 
 
 class Side(Model):
-    """A request; windows in segments, null: the kernel's choice."""
+    """Requested parameters. Windows are in segments; null leaves the choice to the kernel."""
 
     congestion_control: str | None
     initial_window: int | None
@@ -29,7 +29,9 @@ class Connection(Model):
     interface: str
     side: Literal["client", "server"]
     congestion_control: str
-    initial_window: int | None = Field(description="null: it was not seen before data flowed")
+    initial_window: int | None = Field(
+        description="null if the window was not sampled before data flowed"
+    )
     cwnd_max: int
     rtt_min_ms: float | None
     bytes_acked: int

@@ -24,7 +24,7 @@ class Segment(Model):
     bytes: int = Field(gt=0)
     requested_s: float
     finished_s: float
-    buffer_s: float = Field(description="video loaded and not yet played")
+    buffer_s: float = Field(description="video that is loaded and not yet played")
     stalls: int = Field(ge=0)
     stalled_s: float = Field(ge=0)
 
@@ -40,7 +40,7 @@ class Video(Model):
     buffer_s: float = Field(gt=0, description="longest playback buffer")
     bitrates_bps: list[float]
     requested_segments: int = Field(gt=0)
-    fault: str = Field(description="why it was not played to its end; empty if it was")
+    fault: str = Field(description="why the video was not played to its end; empty if it was")
     segments: list[Segment]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from satlab.common import paths, processes
 from satlab.lab import lab_owners, netns
 from satlab.lab.pki import Pki
-from satlab.service.supervisor import helper_socket
+from satlab.service.root_process import helper_socket
 from tests import process_search
 from tests.archives import archive
 from tests.polling import until

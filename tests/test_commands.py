@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from satlab.cli import app
 from satlab.common import needs
-from satlab.papers import names
+from satlab.papers import shipped_papers
 from satlab.run import catalog
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,7 +91,7 @@ def test_everything_that_ships_has_one_line(kind: catalog.Kind) -> None:
 
 
 def test_papers_are_those_that_can_be_repeated() -> None:
-    assert catalog.shipped("papers").keys() == names.CLOCKS.keys()
+    assert catalog.shipped("papers").keys() == shipped_papers.CLOCKS.keys()
 
 
 def test_a_shipped_scenario_is_known_by_its_name(

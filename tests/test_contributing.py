@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from satlab.common import paths
-from satlab.papers import names, paper
+from satlab.papers import paper, shipped_papers
 from satlab.run import validate
 
 TEXT = (paths.ROOT / "CONTRIBUTING.md").read_text()
@@ -71,7 +71,7 @@ def test_a_copy_of_a_paper_is_a_paper_and_a_row_a_published_value(
         path = tmp_path / "example" / name
         path.write_text(path.read_text().replace("seed-004", "example"))
     monkeypatch.setattr(paths, "PAPERS", tmp_path)
-    monkeypatch.setitem(names.CLOCKS, "example", ("virtual",))
+    monkeypatch.setitem(shipped_papers.CLOCKS, "example", ("virtual",))
     before = len(paper.load("example").published)
     with (tmp_path / "example" / "published.csv").open("a") as file:
         file.write("table2/0.0001,CUBIC,goodput_mbps,0,8.4,,2,\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A program that runs as long as its job."""
+"""Starts a program that runs as long as its job."""
 
 import signal
 import subprocess

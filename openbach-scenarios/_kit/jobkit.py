@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What satlab's OpenBACH jobs share: start and end, readiness, stored files, programs, arguments.
+"""Functions that satlab's OpenBACH jobs share: start and end, readiness, stored files, programs,
+arguments.
 
 It needs only the standard library and `collect_agent`. OpenBACH installs each job's folder by
 itself, so `make generate` copies this file into the folder of each job that imports it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An nftables rule that selects and counts packets; each job instance has a table with one."""
+"""An nftables rule that selects and counts packets. Each job instance has its own table with one rule."""
 
 import argparse
 import contextlib

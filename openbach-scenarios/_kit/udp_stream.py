@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packets over UDP from one node to another: both sides of a job that measures them."""
+"""Sends UDP packets from one node to another, and measures them there."""
 
 import argparse
 import contextlib

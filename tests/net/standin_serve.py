@@ -29,14 +29,14 @@ def serve(state: Path, port: str) -> None:
     """Serve until SIGTERM."""
     from satlab.common.console import ProgressLog  # noqa: PLC0415
     from satlab.common.processes import stop_on_signal  # noqa: PLC0415
-    from satlab.service import supervisor  # noqa: PLC0415
+    from satlab.service import root_process  # noqa: PLC0415
     from satlab.service.listen import ServeRequest  # noqa: PLC0415
     from satlab.service.root_helper.server import Helper  # noqa: PLC0415
 
     standin = (sys.executable, "-S", __file__)
-    supervisor.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, assignment]
+    root_process.Helper = partial(Helper, worker=standin)  # type: ignore[attr-defined, assignment]
     request = ServeRequest(f"127.0.0.1:{port}", None, state)
-    supervisor.run(request, ProgressLog(quiet=True), stop_on_signal())
+    root_process.run(request, ProgressLog(quiet=True), stop_on_signal())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import pytest
 
 from satlab.common.errors import ExitStatus
 from satlab.lab import lab, pki, privileges
-from satlab.service.supervisor import helper_socket
+from satlab.service.root_process import helper_socket
 from tests import process_search
 from tests.archives import descriptor
 from tests.polling import until

@@ -11,7 +11,7 @@ import pytest
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.lab import privileges
-from satlab.service import supervisor
+from satlab.service import root_process
 from satlab.service.api.account_store import Role
 from satlab.service.listen import ServeRequest
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.fixture
 def api(tmp_path: Path) -> Path:
     """The API's folder, as an earlier start has left it."""
-    supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
+    root_process.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
     return tmp_path / "state" / "api"
 
 
@@ -37,11 +37,11 @@ def secret(tmp_path: Path) -> Path:
 def start(state: Path) -> None:
     stop = threading.Event()
     stop.set()
-    supervisor.run(ServeRequest("", state / "socket", state), ProgressLog(quiet=True), stop)
+    root_process.run(ServeRequest("", state / "socket", state), ProgressLog(quiet=True), stop)
 
 
 def set_password(state: Path) -> None:
-    supervisor.set_password(state, "other", Role.RUNNER, "long enough")
+    root_process.set_password(state, "other", Role.RUNNER, "long enough")
 
 
 Deed = Callable[[Path], None]

@@ -24,8 +24,8 @@ LOAD = "raw/files/satlab_page_load-3/page_load_json.json"
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from collect import run_folder
-run_folder.collect(Path(sys.argv[1]))
+from collect import run_records
+run_records.collect(Path(sys.argv[1]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 

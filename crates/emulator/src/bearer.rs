@@ -11,11 +11,11 @@ use crate::terminals::Subnets;
 
 /// A direction. A terminal is named by its index, the ST is 0.
 pub enum Bearer {
-    /// The link of one terminal, or a part of it.
+    /// The link of one terminal, or the part of it in this process.
     Alone(Box<dyn Stage>),
-    /// From each gateway: packets find their terminal by their destination.
+    /// From each gateway. The destination of a packet selects the terminal.
     Forward(Carriers<SharedForward>, Vec<Subnets>),
-    /// To the gateway of each carrier, by index; of none where there is one gateway for all.
+    /// To the gateway of each carrier, by index; empty if all carriers have the same gateway.
     Return(Carriers<dyn ReturnCarrier>, Vec<usize>),
 }
 
@@ -26,11 +26,12 @@ pub struct OfTerminal {
     pub counters: Counters,
     /// What waits.
     pub queue: Volume,
-    /// Carrier in force.
+    /// Present carrier.
     pub carrier: Carrier,
-    /// `Es/N0` of what is sent, dB.
+    /// `Es/N0` of frames sent now, dB.
     pub es_n0_db: Option<f64>,
-    /// Its FIFOs, highest priority first, see [`Stage::fifos`]; none of all terminals together.
+    /// FIFOs of the terminal, highest priority first (see [`Stage::fifos`]); empty for the total of
+    /// all terminals.
     pub fifos: Vec<FifoState>,
 }
 
@@ -46,7 +47,8 @@ impl OfTerminal {
         }
     }
 
-    /// With random access more waits than FIFOs hold: what is sent and not yet decoded.
+    /// Adds the packets that random access has sent and that are not yet decoded; they are not in
+    /// the FIFOs.
     fn with(self, queue: Volume) -> Self {
         Self { queue, ..self }
     }
@@ -55,9 +57,9 @@ impl OfTerminal {
 /// State of a direction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// Of all terminals together; carrier and `Es/N0` are those of the first.
+    /// Totals of all terminals; carrier and `Es/N0` are those of the first terminal.
     pub all: OfTerminal,
-    /// Each terminal; none where there is one.
+    /// State of each terminal; empty if there is one terminal.
     pub terminals: Vec<OfTerminal>,
 }
 
@@ -114,7 +116,7 @@ impl Bearer {
         }
     }
 
-    /// Changes the link of a terminal; `None`: of each.
+    /// Changes the link of one terminal; `None`: of all terminals.
     pub(crate) fn set(
         &mut self,
         now: Nanos,
@@ -164,7 +166,7 @@ impl Bearer {
         }
     }
 
-    /// How long input may wait to be read without leaving late, ns.
+    /// Longest time that input may wait to be read without leaving late, ns.
     pub(crate) fn patience(&mut self) -> Nanos {
         match self {
             Self::Alone(link) => link.patience(),

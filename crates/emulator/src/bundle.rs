@@ -17,7 +17,7 @@ const MOST_BYTES: usize = 65_535;
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 
-/// Which packets a device takes in bundles.
+/// The kinds of packets that a device accepts in bundles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Takes {
     /// Segments of TCP.
@@ -26,7 +26,7 @@ pub struct Takes {
     pub udp: bool,
 }
 
-/// Where the parts of a packet are that can be bundled.
+/// Offsets of the parts of a packet that can be bundled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     is_tcp: bool,
@@ -61,14 +61,15 @@ impl Layout {
         })
     }
 
-    /// Whether no packet may follow this one: the receiver wants it at once (PSH).
+    /// Whether this packet must be the last of its bundle, because the receiver needs it at once
+    /// (PSH).
     fn ends(self, packet: &[u8]) -> bool {
         self.is_tcp && packet[self.transport + 13] & PSH != 0
     }
 }
 
-/// Where the transport header starts, and its protocol; `None` for fragments, options and wrong
-/// lengths or checksums.
+/// Returns the offset of the transport header, and its protocol; `None` for fragments, options and
+/// wrong lengths or checksums.
 fn network(packet: &[u8]) -> Option<(usize, u8)> {
     match packet.first()? >> 4 {
         4 if packet.len() > 20
@@ -86,13 +87,14 @@ fn network(packet: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Packets that are written at once: one as it is, or several of a flow as a large one.
+/// Packets that are written in one call: a single packet, or several packets of a flow as one large
+/// packet.
 #[derive(Debug, Default)]
 pub struct Bundle {
     bytes: Vec<u8>,
     layout: Option<Layout>,
     size: Volume,
-    /// Payload of all but the last.
+    /// Payload bytes of each packet but the last.
     segment: usize,
     is_closed: bool,
 }
@@ -136,7 +138,7 @@ impl Bundle {
         true
     }
 
-    /// Whether no further packet goes in.
+    /// Whether the bundle accepts no further packet.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.is_closed
@@ -191,7 +193,7 @@ impl Bundle {
         self.is_closed = false;
     }
 
-    /// Whether `packet` is what segmentation would make of the next payload.
+    /// Whether segmentation would make `packet` from the next payload.
     fn is_continued(&self, packet: &[u8], layout: Layout) -> bool {
         let Layout {
             is_tcp,

@@ -49,7 +49,7 @@ impl<C: SharedCarrier + ?Sized> Carriers<C> {
         self.all.iter().map(Box::as_ref)
     }
 
-    /// The same, to be changed.
+    /// Returns it for changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut C> {
         self.all.iter_mut().map(Box::as_mut)
     }
@@ -61,7 +61,7 @@ impl<C: SharedCarrier + ?Sized> Carriers<C> {
         (&self.all[carrier], index)
     }
 
-    /// The same, to be changed.
+    /// Returns it for changes.
     pub fn of_mut(&mut self, terminal: usize) -> (&mut C, usize) {
         let (carrier, index) = self.places[terminal];
         (&mut self.all[carrier], index)

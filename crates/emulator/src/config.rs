@@ -32,13 +32,13 @@ pub struct Config {
     pub run_id: String,
     /// Profile folder; relative paths count from the working directory.
     pub profile: PathBuf,
-    /// Take of a profile what the loader of `OpenSAND` takes although it is wrong.
+    /// Accept faults of a profile that the loader of `OpenSAND` accepts.
     pub lenient: bool,
-    /// Seed of the run; each direction derives its own.
+    /// Seed of the run. Each direction derives its seed from it.
     pub seed: u64,
-    /// When frames open.
+    /// Timing of frames.
     pub timing: Timing,
-    /// With `OpenSAND`'s timing also its losses and FIFOs.
+    /// Whether `OpenSAND`'s timing includes its losses and FIFOs.
     pub opensand_defects: bool,
     /// GW to ST.
     pub forward: Direction,
@@ -46,15 +46,17 @@ pub struct Config {
     pub return_link: Direction,
     /// Delay of the terrestrial segment, each way, ns.
     pub terrestrial_delay_ns: u64,
-    /// Satellite segment, terminal and gateway side; `None`: `OpenSAND` carries it.
+    /// Devices on the terminal and gateway side of the satellite segment; `None`: `OpenSAND`
+    /// carries the segment.
     pub satellite: Option<[Port; 2]>,
-    /// Terrestrial segment, gateway and server side; `None`: there is none.
+    /// Devices on the gateway and server side of the terrestrial segment; `None`: there is no such
+    /// segment.
     pub terrestrial: Option<[Port; 2]>,
-    /// File that metrics are appended to.
+    /// File to which metrics are appended.
     pub metrics: PathBuf,
     /// Time between two samples, ms.
     pub metrics_interval_ms: u64,
-    /// Largest size of that file and the older one next to it, bytes; `None`: it grows.
+    /// Largest size of that file and the older file next to it, bytes; `None`: no limit.
     pub metrics_max_bytes: Option<u64>,
     /// Collector that gets the samples as probes of `OpenSAND`, if there is one.
     pub probes: Option<Probes>,
@@ -64,11 +66,11 @@ pub struct Config {
     pub timeline: Option<Timeline>,
     /// Traffic of other terminals.
     pub others: Vec<OtherLoad>,
-    /// Where the entities are when each is a process.
+    /// Addresses of the entities if each is a process.
     pub emulation: Option<Emulation>,
-    /// Terminals next to the ST, equal to it.
+    /// Terminals besides the ST.
     pub terminals: Vec<Further>,
-    /// Gateways of other spots, whose terminals are among the further ones.
+    /// Gateways of the other spots to which these terminals belong.
     pub gateways: Vec<gateways::Further>,
 }
 
@@ -89,7 +91,7 @@ impl Config {
         1 + self.terminals.len()
     }
 
-    /// The further terminals are those of the profile.
+    /// Whether the terminals besides the ST are those of the profile.
     #[must_use]
     pub fn has_own_profiles(&self) -> bool {
         self.terminals.iter().any(|it| it.id.is_some())
@@ -100,16 +102,16 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Probes {
-    /// Where it listens, ADDRESS:PORT.
+    /// Address of the collector, ADDRESS:PORT.
     #[schemars(with = "String", extend("format" = "socket-address"))]
     #[schemars(extend("remedy" = "an address and a UDP port, e.g. \"127.0.0.1:5361\""))]
     pub address: SocketAddr,
-    /// Path of the network namespace from which it is reached; parent: that of the parent process;
-    /// null: that of this process.
+    /// Path of the network namespace from which samples are sent; parent: the namespace of the
+    /// parent process; null: the namespace of this process.
     #[schemars(length(min = 1))]
     pub netns: Option<PathBuf>,
-    /// Namespaces in which `OpenSAND`'s entities send probes and logs to these ports of 127.0.0.1;
-    /// what comes is sent on, and nothing else.
+    /// Namespaces in which `OpenSAND`'s entities send probes and logs to 127.0.0.1. These are
+    /// forwarded to the collector, and satlink sends no samples of its own.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub from: Vec<PathBuf>,
@@ -128,7 +130,7 @@ pub struct Emulation {
     /// Gateway.
     #[schemars(extend("remedy" = "an IPv4 address"))]
     pub gw: Ipv4Addr,
-    /// UDP port of the forward direction; the return direction has the next.
+    /// UDP port of the forward direction. The return direction has the next port.
     #[schemars(range(min = 1, max = 65534))]
     pub port: u16,
 }
@@ -150,14 +152,14 @@ struct Fields {
     /// folder with `OpenSAND` 8.2 XML
     #[schemars(length(min = 1))]
     profile: PathBuf,
-    /// take of the profile what `OpenSAND`'s loader takes although it is wrong
+    /// accept faults of the profile that `OpenSAND`'s loader accepts
     #[serde(default)]
     lenient: bool,
     #[schemars(range(min = 0, max = 18_446_744_073_709_551_615_u64))]
     seed: u64,
     timing: Timing,
-    /// with timing opensand: lose the forward packets that 8.2.0 loses in nearly full BBFRAMEs, and
-    /// take the FIFO sizes of the profile as queue limits in place of those given
+    /// with timing opensand: drop the forward packets that 8.2.0 drops in nearly full BBFRAMEs, and
+    /// take the queue limits from the FIFO sizes of the profile
     #[serde(default)]
     opensand_defects: bool,
     #[schemars(with = "DirectionFields")]
@@ -166,44 +168,47 @@ struct Fields {
     #[schemars(with = "DirectionFields")]
     return_link: Value,
     terrestrial_one_way_delay_ms: DelayMs,
-    /// satellite segment, terminal side; null with the other one: `OpenSAND` carries that segment
+    /// device on the terminal side of the satellite segment; st and gw are both null if `OpenSAND`
+    /// carries that segment
     st: Option<Port>,
-    /// satellite segment, gateway side; null with the other one: `OpenSAND` carries that segment
+    /// device on the gateway side of the satellite segment; st and gw are both null if `OpenSAND`
+    /// carries that segment
     gw: Option<Port>,
-    /// terrestrial segment, gateway side; null with the other one: there is none. Of three
-    /// processes the gateway serves it
+    /// device on the gateway side of the terrestrial segment; near and far are both null without
+    /// that segment. If each entity is a process, the gateway's process serves it
     near: Option<Port>,
-    /// terrestrial segment, server side; null with the other one: there is none. Of three processes
-    /// the gateway serves it
+    /// device on the server side of the terrestrial segment; near and far are both null without
+    /// that segment. If each entity is a process, the gateway's process serves it
     far: Option<Port>,
-    /// file that link metrics are appended to
+    /// file to which link metrics are appended
     #[schemars(length(min = 1))]
     metrics: PathBuf,
     #[schemars(range(min = 10, max = 10_000))]
     metrics_interval_ms: u64,
-    /// largest size of the metrics file and of the older one next to it (FILE.1) together; null or
-    /// left out: it grows
+    /// largest size of the metrics file and of the older file next to it (FILE.1) together; null or
+    /// left out: no limit
     #[schemars(range(min = 1_048_576, max = 1_099_511_627_776_u64))]
     metrics_max_bytes: Option<u64>,
-    /// null or left out: none
+    /// collector of the samples; null or left out: none
     probes: Option<Probes>,
     /// path of the control socket; null or left out: none
     #[schemars(length(min = 1, max = 107))]
     control: Option<PathBuf>,
-    /// null or left out: none
+    /// changes at known times; null or left out: none
     timeline: Option<timeline::Fields>,
     /// traffic of other terminals on the return carrier, if slots are assigned on demand; null or
-    /// left out: they are silent
+    /// left out: these terminals are silent
     #[schemars(with = "Option<Vec<demand::Fields>>", length(max = 1000))]
     others: Option<Vec<OtherLoad>>,
-    /// null or left out: they are one
+    /// addresses of terminal, satellite and gateway if each is a process; null or left out: one
+    /// process emulates all of them
     emulation: Option<Emulation>,
-    /// further terminals: those of the profile, all of them, or ones that are equal to the ST and
-    /// share its carriers; null or left out: there is one
+    /// terminals besides the ST: either all of the profile's, or terminals that are equal to the ST
+    /// and share its carriers; null or left out: only the ST
     #[schemars(with = "Option<Vec<terminals::Fields>>", length(max = 63))]
     terminals: Option<Vec<Further>>,
-    /// gateways of other spots of the profile, those of the named terminals; null or left out:
-    /// there is one
+    /// gateways of the other spots to which the terminals belong; null or left out: only the first
+    /// gateway
     #[schemars(with = "Option<Vec<gateways::Fields>>", length(max = 30))]
     gateways: Option<Vec<gateways::Further>>,
 }

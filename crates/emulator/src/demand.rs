@@ -31,9 +31,9 @@ pub(crate) struct Fields {
     terminal: u8,
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     return_kbps: u32,
-    /// since the start of the emulator; 0
+    /// start of the traffic, since the start of the emulator; default: 0
     from_s: Option<Seconds>,
-    /// left out: without end
+    /// end of the traffic; left out: never
     until_s: Option<Seconds>,
 }
 
@@ -89,7 +89,7 @@ pub fn demand(loads: &[OtherLoad], profile: &Profile, forward: &LinkConfig) -> O
     })
 }
 
-/// The same for a terminal that shares the carrier with none.
+/// Returns the demand assignment of a terminal that has the carrier alone.
 pub(crate) fn of_terminal(profile: &Profile, forward: &LinkConfig) -> Demand {
     let own = &profile.st_profile;
     Demand {
@@ -133,7 +133,7 @@ fn fifos(profile: &StProfile) -> impl Iterator<Item = Fifo> {
     })
 }
 
-/// Where traffic of no special class waits.
+/// FIFO for traffic without a special class.
 fn default_fifo(profile: &StProfile) -> Fifo {
     let index = usize::from(profile.qos.fifo_of_dscp()[0]);
     let none = Fifo {
@@ -146,21 +146,21 @@ fn default_fifo(profile: &StProfile) -> Fifo {
 /// Bursts of a superframe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
-    /// Of the whole carrier.
+    /// Slots of the whole carrier.
     pub carrier: u32,
-    /// Of the constant rate of the ST.
+    /// Slots of the constant rate of the ST.
     pub cra: u32,
     /// Most that the ST may be granted.
     pub most: u32,
 }
 
-/// How the superframes of a profile divide.
+/// Returns the numbers of slots in the superframes of a profile.
 #[must_use]
 pub fn slots(timing: Timing, profile: &Profile) -> Slots {
     slots_of(timing, profile, profile.return_link.waveform)
 }
 
-/// How they divide while the terminal sends `waveform`.
+/// Returns the numbers of slots while the terminal sends `waveform`.
 #[must_use]
 pub fn slots_of(timing: Timing, profile: &Profile, waveform: Waveform) -> Slots {
     let arithmetic = match timing {

@@ -26,7 +26,7 @@ pub struct Direction {
     pub outages: Option<Loss>,
     /// Variation of the delay.
     pub jitter: Jitter,
-    /// Its settings that can change at run time, as in the file.
+    /// Settings of the direction that can change at run time, as in the file.
     pub requested: Map<String, Value>,
 }
 
@@ -90,7 +90,7 @@ impl Queue {
     }
 }
 
-/// Queue of a direction: a drop-tail limit, and active management.
+/// Queue of a direction: its limit, and active queue management.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "queue")]
@@ -111,12 +111,12 @@ pub(crate) struct QueueFields {
     packets: Option<u64>,
     /// active management; left out: drop-tail
     aqm: Option<Management>,
-    /// mark ECN-capable packets in place of an early drop; needs aqm
+    /// mark ECN-capable packets instead of dropping them early; needs aqm
     #[serde(default)]
     ecn: bool,
-    /// acceptable waiting time; 5 for codel and fq-codel, 15 for pie
+    /// waiting time that the AQM accepts; default: 5 for codel and fq-codel, 15 for pie
     target_ms: Option<Ms>,
-    /// codel and fq-codel: at least the worst round trip; 100
+    /// interval of codel and fq-codel, at least the longest round trip; default: 100
     interval_ms: Option<Ms>,
 }
 
@@ -170,8 +170,8 @@ pub(crate) struct DirectionFields {
     queue: Queue,
     loss: Losses,
     jitter: Option<JitterFields>,
-    /// [start, end] in seconds since the start of the emulator, in order: nothing sent in between
-    /// gets through
+    /// outages as pairs of start and end, in s since the start of the emulator, in order; packets
+    /// sent during an outage are lost
     #[schemars(extend("remedy" = WINDOWS))]
     outages_s: Option<Vec<[Seconds; 2]>>,
 }
@@ -203,7 +203,7 @@ pub(crate) fn read(value: &Value, traces: &Traces<'_>) -> serde_json::Result<Dir
     })
 }
 
-/// One loss process, or several: a unit is lost if any takes it.
+/// One loss process, or several. A unit is lost if any process loses it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "losses")]
@@ -212,7 +212,7 @@ pub(crate) enum Losses {
     Several(Vec<LossFields>),
 }
 
-/// What is lost: a packet, or a frame or burst.
+/// What one loss takes: an IP packet, or a frame or burst.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "loss_unit")]
@@ -221,8 +221,7 @@ pub(crate) enum Unit {
     Frame,
 }
 
-/// A loss process. They are distinguished by their fields: `model` may be left out for independent
-/// losses.
+/// A loss process. Its fields say which; `model` may be left out for independent losses.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
 #[schemars(rename = "loss")]
@@ -238,17 +237,17 @@ pub(crate) enum LossFields {
         #[serde(rename = "model")]
         #[schemars(extend("const" = "gilbert-elliott"))]
         _model: String,
-        /// good to bad, per step
+        /// probability to go from good to bad, per step
         p: Ratio,
-        /// bad to good, per step
+        /// probability to go from bad to good, per step
         r: Ratio,
         /// 0
         good_ratio: Option<Ratio>,
         /// 1
         bad_ratio: Option<Ratio>,
-        /// the chain steps in this time; left out: once per unit
+        /// time of one step of the chain; left out: one step per unit
         step_ms: Option<Ms>,
-        /// bad times shorter than this are good; 0. Above 0 it needs `step_ms`
+        /// bad periods shorter than this count as good; default: 0. Above 0 it needs `step_ms`
         min_burst_ms: Option<Ms>,
         unit: Unit,
     },
@@ -258,7 +257,7 @@ pub(crate) enum LossFields {
         _model: String,
         period_ms: Ms,
         duration_ms: Ms,
-        /// start of the first burst; 0
+        /// start of the first burst; default: 0
         first_ms: Option<Ms>,
         unit: Unit,
     },
@@ -266,7 +265,7 @@ pub(crate) enum LossFields {
         #[serde(rename = "model")]
         #[schemars(extend("const" = "trace"))]
         _model: String,
-        /// lines 0 or 1, one unit each; or lines START END in seconds
+        /// file of the losses: either a line 0 or 1 for each unit, or lines START END in s
         #[schemars(length(min = 1))]
         file: String,
         unit: Unit,
@@ -354,7 +353,7 @@ impl LossFields {
     }
 }
 
-/// Added to the delay, packets keep their order: uniform from 0, or normal cut at 0.
+/// Time that is added to the delay: uniform from 0, or normal cut at 0. Packets keep their order.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
 #[schemars(rename = "jitter")]

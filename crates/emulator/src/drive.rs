@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 const TURN: Nanos = 100_000;
 /// Largest packet of a TUN device.
 const MAX_PACKET: usize = 65_535;
-/// Largest release error that is recorded, ns; worse ones count as this.
+/// Largest release error that is recorded, ns. Larger errors count as this.
 const MAX_LATE_NS: u64 = 60_000_000_000;
 
 /// Clock and devices of the directions that share a thread, numbered from 0.
@@ -55,7 +55,7 @@ pub trait Io {
         Ok(read.map(|(came, length)| (came, length, 0)))
     }
 
-    /// Which packets [`Io::write`] takes in bundles of several; the rest comes one by one.
+    /// The packets that [`Io::write`] accepts in bundles. All others are written one by one.
     fn takes(&self, _direction: usize) -> Takes {
         Takes::default()
     }
@@ -104,7 +104,7 @@ pub struct Heard {
     pub strangers: u64,
     /// Datagrams of the neighbour that cannot be parsed.
     pub malformed: u64,
-    /// Time since the last datagram of the neighbour, ns; `None`: none came.
+    /// Time since the last datagram of the neighbour, ns; `None`: none arrived so far.
     pub silent: Option<u64>,
 }
 
@@ -162,9 +162,9 @@ pub struct Snapshot {
     pub counters: Counters,
     /// What waits.
     pub queue: Volume,
-    /// Carrier in force.
+    /// Present carrier.
     pub carrier: Carrier,
-    /// `Es/N0` of what is sent, dB; `None`: reception is perfect.
+    /// `Es/N0` of frames sent now, dB; `None`: reception is perfect.
     pub es_n0_db: Option<f64>,
     /// What the receiving device would not take.
     pub refused: Volume,
@@ -174,7 +174,8 @@ pub struct Snapshot {
     pub late_packets: u64,
     /// What came in from another entity.
     pub heard: Option<Heard>,
-    /// Its FIFOs, see [`OfTerminal::fifos`]; none where several terminals share the direction.
+    /// FIFOs of the direction (see [`OfTerminal::fifos`]); empty if several terminals share the
+    /// direction.
     pub fifos: Vec<FifoState>,
     /// What each terminal did where several share the direction; counters, queue, carrier and
     /// `Es/N0` above are then those of all, of the carrier, or of the first.
@@ -204,7 +205,7 @@ impl Late {
     }
 }
 
-/// One direction: its link, what it measures, and buffers allocated before it starts.
+/// One direction: its link, its measurements, and buffers that are allocated before it starts.
 pub struct Drive {
     link: Bearer,
     interval: Nanos,
@@ -275,7 +276,7 @@ impl Drive {
         }
     }
 
-    /// When the direction has something to do without further input.
+    /// Time at which the direction must act without further input.
     fn deadline(&self) -> Nanos {
         if self.has_more {
             return self.seen;
@@ -287,7 +288,8 @@ impl Drive {
             .map_or(change, |event| event.min(change))
     }
 
-    /// Takes a change: it is made at its time, after those of the same time that came before.
+    /// Schedules a change. Changes of the same time are made in the order in which they were
+    /// scheduled.
     pub fn schedule(&mut self, change: Scheduled) {
         let place = self.changes.partition_point(|other| other.at <= change.at);
         self.changes.insert(place, change);
@@ -341,7 +343,8 @@ impl Drive {
         Ok(())
     }
 
-    /// Takes what came in, releases what is due, reports the intervals that have ended.
+    /// Reads the input, releases the packets that are due, and reports the intervals that have
+    /// ended.
     fn turn(
         &mut self,
         direction: usize,
@@ -378,7 +381,8 @@ impl Drive {
         Late::of(&self.late_total)
     }
 
-    /// Offers what can be read; a bounded number, so that due packets do not wait for a flood.
+    /// Offers the packets that can be read, up to a limit, so that due packets do not wait for a
+    /// flood.
     fn take_input(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
         let begun = io.now();
         self.has_more = true;
@@ -424,7 +428,7 @@ impl Drive {
         }
     }
 
-    /// Writes what has been put together.
+    /// Writes the bundle.
     fn write(&mut self, direction: usize, io: &mut impl Io) -> io::Result<()> {
         let size = self.bundle.size();
         if size.packets == 0 {

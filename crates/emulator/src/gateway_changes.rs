@@ -13,12 +13,13 @@ use crate::scheduled::{self, Origin, Scheduled};
 use crate::set_request::SetRequest;
 use crate::timeline::Timeline;
 
-/// Changes of gateway: what a terminal has at each gateway, found when it is first asked for.
+/// Makes changes of gateway. The configuration of a terminal at a gateway is computed when it is
+/// first needed.
 #[derive(Debug)]
 pub struct GatewayChanges<'a> {
     config: &'a Config,
     profile: &'a Profile,
-    /// The terminals at the start; none where there is one gateway.
+    /// The terminals at the start; empty if there is one gateway.
     home: Vec<Terminal>,
     known: BTreeMap<(usize, u8), Result<[Transfer; 2], String>>,
 }

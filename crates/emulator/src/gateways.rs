@@ -13,9 +13,9 @@ use crate::port::Port;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(from = "Fields")]
 pub struct Further {
-    /// Its device.
+    /// Device of the gateway.
     pub port: Port,
-    /// Its id in the profile.
+    /// Id of the gateway in the profile.
     pub id: u8,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Fields {
     netns: PathBuf,
     #[schemars(length(min = 1, max = 15))]
     tun: String,
-    /// its id in the profile
+    /// id of the gateway in the profile
     #[schemars(range(min = 0, max = 30))]
     id: u8,
 }

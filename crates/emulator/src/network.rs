@@ -20,15 +20,15 @@ use crate::terminals::Subnets;
 /// A terminal, and its links as if it had the carriers for itself.
 #[derive(Debug, Clone)]
 pub struct Terminal {
-    /// Id in the profile; of equal terminals their index.
+    /// Id of the terminal in the profile; for equal terminals the index.
     pub id: u8,
-    /// Its gateway, which is also the number of its spot.
+    /// Id of the terminal's gateway, which is also the number of the spot.
     pub gateway_id: u8,
-    /// Its group: terminals of one group of a spot share carriers.
+    /// Group of the terminal. Terminals of one group of a spot share carriers.
     pub group: String,
-    /// From the gateway.
+    /// Link from the gateway.
     pub forward: LinkConfig,
-    /// To the gateway.
+    /// Link to the gateway.
     pub back: LinkConfig,
 }
 
@@ -39,8 +39,8 @@ impl Terminal {
     }
 }
 
-/// What a profile has that further terminals cannot share, and what of its terminals is not there;
-/// one line each.
+/// Returns the features of a profile that several terminals cannot share, and the configured
+/// terminals that the profile lacks; one line each.
 #[must_use]
 pub fn check(config: &Config, profile: &Profile) -> Vec<String> {
     if config.terminals.is_empty() {
@@ -110,7 +110,7 @@ pub fn of_platform(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
     equals.map(|index| (index, equal(profile, index))).collect()
 }
 
-/// The terminals where each has its own profile, the ST first; none where they are equal.
+/// Returns the terminals if each has its own profile, the ST first; empty if they are equal.
 pub(crate) fn own_profiles(config: &Config, profile: &Profile) -> Vec<(u8, Profile)> {
     if config.has_own_profiles() {
         return of_platform(config, profile);
@@ -211,7 +211,7 @@ pub fn carriers(
     Ok((down, Box::new(up)))
 }
 
-/// The same terminal under another label; the ST itself is the first.
+/// Returns a copy of the ST under another label. The first is the ST itself.
 fn equal(profile: &Profile, index: u8) -> Profile {
     let mut profile = profile.clone();
     let [.., group, last] = &mut profile.st.mac;

@@ -20,7 +20,7 @@ pub(crate) const UDP: u8 = 5;
 pub(crate) const TCP_CHECKSUM: usize = 16;
 /// Offset of the checksum in the UDP header.
 pub(crate) const UDP_CHECKSUM: usize = 6;
-/// FIN and PSH: of the last segment alone.
+/// FIN and PSH, which only the last segment has.
 const FIN_PSH: u8 = 0x09;
 
 /// What stands in front of each packet of a TUN device.
@@ -32,7 +32,7 @@ pub struct Header {
     pub(crate) length: u16,
     /// Payload of a segment.
     pub(crate) segment: u16,
-    /// Where the checksummed part starts.
+    /// Offset of the part that the checksum covers.
     pub(crate) start: u16,
     /// The checksum's place in it.
     pub(crate) offset: u16,
@@ -62,7 +62,7 @@ impl Header {
         }
     }
 
-    /// The header as it is written.
+    /// Returns the header as bytes.
     #[must_use]
     pub fn bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -134,8 +134,8 @@ pub(crate) fn put(packet: &mut [u8], at: usize, value: u16) {
     packet[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Works out the checksum that was left to the reader. A header that does not fit the packet
-/// changes nothing.
+/// Computes the checksum that was left to the reader. If the header does not match the packet,
+/// nothing changes.
 pub fn complete(header: &Header, packet: &mut [u8]) {
     let (start, at) = (
         header.start.into(),
@@ -152,9 +152,9 @@ pub fn complete(header: &Header, packet: &mut [u8]) {
 pub struct Segments {
     bytes: Vec<u8>,
     is_tcp: bool,
-    /// Where the transport header starts.
+    /// Offset of the transport header.
     transport: usize,
-    /// Where the payload starts.
+    /// Offset of the payload.
     payload: usize,
     /// Payload of a segment.
     segment: usize,
@@ -163,7 +163,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Takes a large packet. One that does not hold what its header says has no segments.
+    /// Loads a large packet. A packet that does not match its header has no segments.
     pub fn load(&mut self, header: &Header, packet: &[u8]) {
         self.bytes.clear();
         self.count = 0;
@@ -176,7 +176,7 @@ impl Segments {
         }
     }
 
-    /// Whether there are more.
+    /// Whether no segment is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.position() >= self.bytes.len()
@@ -203,7 +203,7 @@ impl Segments {
         Some(packet.len())
     }
 
-    /// Where the payload of the next segment starts.
+    /// Offset of the payload of the next segment.
     fn position(&self) -> usize {
         self.payload + usize::from(self.count) * self.segment
     }

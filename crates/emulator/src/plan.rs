@@ -42,31 +42,31 @@ pub struct Plan {
     return_link: Segment<ReturnFrames>,
     terrestrial_one_way_delay_ms: f64,
     rtt_ms: RttMs,
-    /// where each terminal has a profile of its own: at the start; empty where there is one, or
-    /// they are equal
+    /// state of each terminal at the start, if each has its own profile; empty with one terminal or
+    /// with equal terminals
     terminals: Vec<OfTerminal>,
     advice: Vec<String>,
 }
 
-/// A terminal with a profile of its own, at the start.
+/// State of a terminal with its own profile, at the start.
 #[derive(Debug, Serialize, JsonSchema)]
 struct OfTerminal {
-    /// number in the lab, 1 is the ST
+    /// number of the terminal in the lab, 1 is the ST
     terminal: usize,
-    /// in the profile
+    /// id of the terminal in the profile
     id: u8,
-    /// in the profile, also the number of its spot
+    /// id of the gateway in the profile, which is also the number of its spot
     gateway: u8,
     /// terminals of one group of a spot share carriers
     group: String,
     forward_modcod: String,
     forward_es_n0_db: f64,
-    /// of the whole carrier in its MODCOD
+    /// rate of the whole carrier in the MODCOD of the terminal
     forward_rate_bps: f64,
     return_waveform: String,
     return_es_n0_db: f64,
     cra_kbps: u64,
-    /// slots of its constant rate in a superframe
+    /// slots for the terminal's constant rate in a superframe
     cra_slots: u32,
 }
 
@@ -78,17 +78,17 @@ struct Segment<Frames> {
     modcod_id: u8,
     modcod: String,
     es_n0_db: f64,
-    /// payload of the frames on air, encapsulation headers included
+    /// rate of the frames' payload on air, encapsulation headers included
     rate_bps: f64,
     one_way_delay_ms: f64,
     queue_bytes: u64,
     queue_discipline: Discipline,
     queue_ecn: bool,
     bdp_bytes: u64,
-    /// share of units lost in the long run; outages and lists left out
+    /// share of units lost in the long run, without outages and lists
     loss_ratio: f64,
     loss_unit: Unit,
-    /// outages count as trace
+    /// loss models; outages count as trace
     loss_models: Vec<Model>,
     jitter_mean_ms: f64,
     #[serde(flatten)]
@@ -123,8 +123,8 @@ enum Model {
 struct Bbframes {
     frame_ns: u64,
     frame_payload_bytes: usize,
-    /// the MODCODs that adaptive coding chooses from; null: the MODCOD stays. modcod, rates and
-    /// goodputs are those of the start
+    /// MODCODs from which ACM chooses; null: the MODCOD is fixed. modcod, rates and goodputs are
+    /// those at the start
     acm: Option<Adaptive>,
 }
 
@@ -150,25 +150,26 @@ struct Bursts {
     superframe_ns: u64,
     slots_per_superframe: u32,
     burst_payload_bytes: usize,
-    /// slots on demand; null: a constant rate. `slots_per_superframe` is then the most that may be
-    /// granted
+    /// demand assignment; null: a constant rate. With demand assignment `slots_per_superframe` is
+    /// the largest number of slots that may be granted
     demand: Option<DemandPlan>,
 }
 
 /// Demand assignment in the plan.
 #[derive(Debug, Serialize, JsonSchema)]
 struct DemandPlan {
-    /// of a superframe, for all terminals
+    /// slots of a superframe for all terminals
     carrier_slots: u32,
-    /// of a superframe, for the constant rate of the terminal
+    /// slots of a superframe for the constant rate of the terminal
     cra_slots: u32,
     /// time between two requests
     synchro_ms: f64,
-    /// of a capacity request, in a burst of its own
+    /// size of a capacity request, which has its own burst
     request_bytes: usize,
-    /// of a plan (TBTP2) without its GSE header, in each superframe; 0 where plans take no capacity
+    /// size of the slot plan (TBTP2) of a superframe without its GSE header; 0 if plans take no
+    /// capacity
     plan_bytes: usize,
-    /// one way, 84-byte IPv4 packet on an idle return link
+    /// one-way time of an 84-byte IPv4 packet on an idle return link
     first_packet_ms: FirstPacketMs,
     /// terminals that share the carrier
     other_terminals: usize,
@@ -181,8 +182,8 @@ struct FirstPacketMs {
     max: f64,
 }
 
-/// 84-byte IPv4 echo on an idle link: configured is propagation only; min, mean and max add the
-/// frame model.
+/// Round-trip time of an 84-byte IPv4 echo on an idle link. configured is the propagation alone;
+/// min, mean and max include the frame model.
 #[derive(Debug, Serialize, JsonSchema)]
 struct RttMs {
     configured: f64,

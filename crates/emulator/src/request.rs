@@ -57,35 +57,36 @@ pub enum Answer {
         /// all faults of the request
         faults: Faults,
     },
-    /// The state that was asked for.
+    /// Answer to a request for the state.
     State {
         /// true
         #[schemars(extend("const" = true))]
         ok: bool,
-        /// since the start of the emulator
+        /// time since the start of the emulator, s
         t_s: f64,
         /// null: there is none
         timeline: Option<TimelineState>,
-        /// fields of each direction as they were last set; null where another emulator carries it
+        /// fields of each direction as they were last set; null if another emulator carries the
+        /// direction
         directions: BTreeMap<&'static str, Option<Map<String, Value>>>,
     },
-    /// Taken; what was done stands in the metrics.
+    /// The request was accepted. The metrics record the change.
     Taken {
         /// true
         #[schemars(extend("const" = true))]
         ok: bool,
-        /// since the start of the emulator
+        /// time since the start of the emulator, s
         t_s: f64,
     },
 }
 
-/// How far a timeline is.
+/// Progress of a timeline.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimelineState {
-    /// Number of its steps.
+    /// Number of steps of the timeline.
     pub steps: usize,
-    /// Its time runs.
+    /// Whether the timeline has started.
     pub started: bool,
 }
 

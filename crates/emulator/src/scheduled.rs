@@ -9,25 +9,26 @@ use link::{Change, LinkError, Nanos};
 use profile::{Delay, Leg, Profile};
 use serde_json::{Map, Value};
 
-/// Steps that are looked ahead for a change at most: a wake per so many steps costs nothing.
+/// Largest number of steps to look ahead for a change. One wake-up per so many steps has no
+/// measurable cost.
 const LOOK_AHEAD: usize = 64;
 
 /// A change that is due at a time.
 #[derive(Debug, Clone)]
 pub struct Scheduled {
-    /// When, since the start of all directions.
+    /// Time since the start of all directions.
     pub at: Nanos,
     /// What.
     pub change: Change,
-    /// Of which terminal, by its index; `None`: of all that share the direction.
+    /// Index of the terminal whose link changes; `None`: all terminals that share the direction.
     pub terminal: Option<usize>,
-    /// How long an outage lasts; `None`: until another change ends it.
+    /// Duration of an outage; `None`: until another change ends it.
     pub lasts: Option<Nanos>,
     /// The end of an outage that was given with its length.
     pub is_end: bool,
     /// The variation of the profile that continues after this change.
     pub variation: Option<Variation>,
-    /// Where it comes from.
+    /// Origin of the change.
     pub origin: Origin,
     /// The field as in the request.
     pub requested: Map<String, Value>,
@@ -87,14 +88,14 @@ impl Scheduled {
         }
     }
 
-    /// It is reported in the metrics.
+    /// Whether the change is reported in the metrics.
     #[must_use]
     pub const fn is_reported(&self) -> bool {
         !matches!(self.change, Change::Plans(_) | Change::Plan { .. })
     }
 }
 
-/// Where a change comes from.
+/// Origin of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The control socket.
@@ -106,7 +107,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Its word in the metrics.
+    /// Returns the word for it in the metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -120,11 +121,11 @@ impl Origin {
 /// A change that was made, or that the link refused.
 #[derive(Debug)]
 pub struct Applied {
-    /// When, since the start of all directions.
+    /// Time since the start of all directions.
     pub at: Nanos,
     /// What.
     pub change: Scheduled,
-    /// Why the link stayed as it was.
+    /// Why the link was not changed.
     pub error: Option<LinkError>,
 }
 
@@ -133,9 +134,9 @@ pub struct Applied {
 pub struct Variation {
     profile: Arc<Profile>,
     what: What,
-    /// Index of the terminal of this profile; `None`: it is that of all.
+    /// Index of the terminal that has this profile; `None`: the profile is that of all terminals.
     terminal: Option<usize>,
-    /// Its time 0, since the start of all directions.
+    /// Time 0 of the variation, since the start of all directions.
     zero: Nanos,
 }
 
@@ -200,7 +201,7 @@ impl Variation {
         started.scheduled(0)
     }
 
-    /// The change that follows the one of time `at`.
+    /// Returns the change that follows the change at `at`.
     #[must_use]
     pub fn after(&self, at: Nanos) -> Scheduled {
         let mut elapsed = at.saturating_sub(self.zero);

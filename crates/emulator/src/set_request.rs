@@ -12,7 +12,7 @@ use crate::scheduled::{Origin, Scheduled};
 use crate::traces::Traces;
 use crate::units::{Baud, DelayMs, Mbps, Ratio, ns_of_s};
 
-/// What can change; of a wire the first ones alone.
+/// Fields that can change. A wire has only the first `CHANGES_OF_WIRES`.
 pub(crate) const CHANGES: [&str; 13] = [
     "delay_ms",
     "loss",
@@ -30,16 +30,17 @@ pub(crate) const CHANGES: [&str; 13] = [
 ];
 pub(crate) const CHANGES_OF_WIRES: usize = 7;
 
-/// Changes of one direction, or of both of the satellite link, while the link runs.
+/// Changes of one direction, or of both directions of the satellite link, while the link runs.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "set", extend("minProperties" = 2))]
 pub(crate) struct SetFields {
     direction: Directions,
-    /// number of the terminal, the ST is 1; left out: all that share the direction
+    /// number of the terminal whose link changes, 1 is the ST; left out: all terminals that share
+    /// the direction
     #[schemars(range(min = 1, max = 64))]
     terminal: Option<usize>,
-    /// one way; packets in flight keep theirs, none overtakes another
+    /// one-way delay; packets in flight keep their delay, and no packet overtakes another
     delay_ms: Option<DelayMs>,
     loss: Option<Losses>,
     jitter: Option<JitterFields>,
@@ -48,20 +49,21 @@ pub(crate) struct SetFields {
     duplicate: Option<Ratio>,
     /// share of the UDP datagrams with one flipped bit in their payload, and a checksum that fits
     corrupt: Option<Ratio>,
-    /// true: nothing that is sent gets through, until false; or for this many seconds
+    /// true: packets sent from now on are lost, until false; a number: for this many s
     #[schemars(extend("remedy" = "true, false, or seconds above 0 to 1e9"))]
     outage: Option<OutageFields>,
-    /// not of a terrestrial direction
+    /// new queue; not for a terrestrial direction
     #[schemars(with = "Option<QueueFields>")]
     queue: Option<Queue>,
-    /// taken off the Es/N0 of what is sent from then on, beyond what the profile takes; not of a
-    /// terrestrial direction
+    /// reduces the Es/N0 of frames sent from now on, in addition to the profile's attenuation; not
+    /// for a terrestrial direction
     #[schemars(range(min = 0, max = 100))]
     attenuation_db: Option<f64>,
-    /// id of EN 302 307-1 that stays in force, or acm: the loop chooses; direction forward alone
+    /// fixed MODCOD by its id in EN 302 307-1, or acm, which adapts it; only for the direction
+    /// forward
     #[schemars(extend("remedy" = "an id, 1 to 28, or \"acm\""))]
     modcod: Option<ModcodFields>,
-    /// not of a terrestrial direction, nor of a return link on demand
+    /// not for a terrestrial direction, nor for a return link with slots on demand
     symbol_rate_baud: Option<Baud>,
     handover: Option<Takeover>,
     gateway: Option<GatewayFields>,
@@ -107,7 +109,7 @@ pub struct SetRequest {
 /// The gateway that a terminal belongs to from then on, with the carriers of its group there.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gateway {
-    /// Its id in the profile.
+    /// Id of the gateway in the profile.
     pub id: u8,
     /// What happens to packets that wait.
     pub waiting: Waiting,
@@ -115,16 +117,17 @@ pub(crate) struct Gateway {
     pub field: Map<String, Value>,
 }
 
-/// Another gateway of the lab takes the terminal over, or all: it goes on with the carriers of its
-/// group there. Direction both alone; the profile's attenuation is constant.
+/// Another gateway of the lab takes over the terminal, or all terminals. A terminal then uses the
+/// carriers of its group at that gateway. Only for direction both, and with a profile whose
+/// attenuation is constant.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct GatewayFields {
     /// id of the gateway in the profile
     #[schemars(range(min = 0, max = 30))]
     id: u8,
-    /// packets in the terminal's queues: move to the new carriers, leave with the old ones, or are
-    /// dropped
+    /// packets in the terminal's queues move to the new carriers, leave over the old carriers, or
+    /// are dropped
     waiting: WaitingName,
 }
 
@@ -150,34 +153,34 @@ enum What {
     Handover(Takeover),
 }
 
-/// Another link takes over; what is left out is as in profile and configuration. Not of a
-/// terrestrial direction.
+/// Another link takes over. Fields that are left out have the values of profile and configuration.
+/// Not for a terrestrial direction.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "handover")]
 struct Takeover {
     delay_ms: Option<DelayMs>,
     symbol_rate_baud: Option<Baud>,
-    /// the new link is a plain line of this rate, without frames; in place of `symbol_rate_baud`
+    /// rate of the new link, which is a plain line without frames; in place of `symbol_rate_baud`
     rate_mbps: Option<Mbps>,
-    /// bytes of each packet that `rate_mbps` counts beyond IP: 14 as Linux's tbf on an Ethernet
-    /// interface; without it 0
+    /// bytes that `rate_mbps` counts for each packet in addition to IP, for example 14 as Linux's
+    /// tbf on Ethernet; default: 0
     #[schemars(range(min = 0, max = 255))]
     header_bytes: Option<u8>,
     #[schemars(with = "Option<QueueFields>")]
     queue: Option<Queue>,
-    /// packets in the queue: move to the new link, leave with the old one, or are dropped
+    /// packets in the queue move to the new link, leave over the old link, or are dropped
     waiting: WaitingName,
 }
 
-/// What becomes of packets that wait.
+/// Treatment of waiting packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "waiting")]
 pub(crate) enum WaitingName {
     /// They move to the new link.
     Keep,
-    /// They leave with the old one.
+    /// They leave over the old link.
     Flush,
     /// They are dropped.
     Drop,
@@ -196,13 +199,13 @@ impl From<WaitingName> for Waiting {
 /// What is known of a direction when changes are made.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Its carrier.
+    /// Carrier of the link.
     pub carrier: Carrier,
     /// Round trip of the propagation, ns: queues may be given in its multiples.
     pub rtt_ns: u64,
     /// One-way delay of this direction, which `rtt_ns` holds twice.
     pub delay_ns: Nanos,
-    /// Its queue; `None` for a wire.
+    /// Queue of the link; `None` for a wire.
     pub queue: Option<Queue>,
     /// Outages of the configuration, which stay when losses change.
     pub outages: Option<Loss>,

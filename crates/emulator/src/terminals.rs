@@ -19,16 +19,16 @@ const DESTINATION_6: std::ops::Range<usize> = 24..40;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Fields")]
 pub struct Further {
-    /// Its device.
+    /// Device of the terminal.
     pub port: Port,
-    /// Its LAN: packets to these addresses are for it.
+    /// IPv4 subnet of the terminal's LAN. Packets to these addresses go to this terminal.
     pub subnet: Subnet,
-    /// The same of IPv6, if the LAN has it.
+    /// IPv6 subnet of the terminal's LAN, if the LAN has one.
     pub subnet6: Option<Subnet>,
-    /// Its own addresses on the satellite link, each a subnet of one: packets to these are for it,
-    /// too.
+    /// Addresses of the terminal on the satellite link, each a subnet of one address. Packets to
+    /// them also go to this terminal.
     pub own: [Option<Subnet>; 2],
-    /// Its id in the profile; `None`: it is equal to the ST.
+    /// Id of the terminal in the profile; `None`: the terminal is equal to the ST.
     pub id: Option<u8>,
 }
 
@@ -42,24 +42,25 @@ pub(crate) struct Fields {
     netns: PathBuf,
     #[schemars(length(min = 1, max = 15))]
     tun: String,
-    /// of its LAN: packets to these addresses are for it
+    /// IPv4 subnet of the terminal's LAN; packets to these addresses go to this terminal
     #[schemars(extend("format" = "ipv4-subnet"))]
     #[schemars(extend("remedy" = "an IPv4 subnet, e.g. \"198.18.66.0/24\""))]
     subnet: String,
-    /// the same of IPv6; null or left out: it has none
+    /// IPv6 subnet of the terminal's LAN; null or left out: none
     #[schemars(extend("format" = "ipv6-subnet"))]
     #[schemars(extend("remedy" = "an IPv6 subnet, e.g. \"2001:2:0:1242::/64\""))]
     subnet6: Option<String>,
-    /// its own on the satellite link: packets to it are for it, too; null or left out: they are for
-    /// the ST
+    /// IPv4 address of the terminal on the satellite link; packets to it also go to this terminal.
+    /// null or left out: packets to that address go to the ST
     #[schemars(extend("format" = "ipv4-subnet"))]
     #[schemars(extend("remedy" = "an IPv4 address as a subnet of one, e.g. \"198.18.63.3/32\""))]
     address: Option<String>,
-    /// the same of IPv6
+    /// IPv6 address of the terminal on the satellite link, as address
     #[schemars(extend("format" = "ipv6-subnet"))]
     #[schemars(extend("remedy" = "an IPv6 address as a subnet of one, e.g. \"2001:2:0:123f::3/128\""))]
     address6: Option<String>,
-    /// in the profile; each of them has one, or none; null or left out: equal to the ST
+    /// id of the terminal in the profile; either all further terminals have an id, or none. null or
+    /// left out: equal to the ST
     #[schemars(range(min = 0, max = 30))]
     id: Option<u8>,
 }
@@ -114,7 +115,7 @@ impl Subnet {
         Self::of(first.into(), hosts.into())
     }
 
-    /// The same of IPv6.
+    /// Reads an IPv6 subnet, as [`Subnet::parse`] reads an IPv4 subnet.
     #[must_use]
     pub fn parse6(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
@@ -131,14 +132,14 @@ impl Subnet {
     }
 }
 
-/// Whether two of them overlap.
+/// Whether two subnets overlap.
 pub(crate) fn overlap(mut subnets: Vec<Subnet>) -> bool {
     subnets.sort_unstable();
     let mut pairs = subnets.windows(2);
     pairs.any(|pair| pair[0].last >= pair[1].first)
 }
 
-/// Subnets of further terminals, each with the index of its terminal.
+/// Returns the subnets of the terminals besides the ST, each with the index of its terminal.
 fn with_index(
     further: &[Further],
     of: impl Fn(&Further) -> [Option<Subnet>; 2],
@@ -148,14 +149,14 @@ fn with_index(
     subnets.flatten().collect()
 }
 
-/// Which terminal a packet is for.
+/// Finds the terminal that a packet is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subnets {
     /// Subnets in order, with the index of their terminal.
     by_address: Vec<(Subnet, usize)>,
-    /// The same of IPv6.
+    /// IPv6 subnets, in the same order.
     by_address6: Vec<(Subnet, usize)>,
-    /// For what is in none.
+    /// Index of the terminal for packets that no subnet contains.
     first: usize,
 }
 

@@ -14,9 +14,10 @@ use crate::units::Seconds;
 /// Changes at their times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
-    /// Its time 0 is that of the emulator; else that of the request that starts it.
+    /// Whether time 0 is the start of the emulator; otherwise it is the request that starts the
+    /// timeline.
     pub starts_at_once: bool,
-    /// In order of time; steps of one time in the order given.
+    /// Steps in order of time; steps of the same time in the order given.
     steps: Vec<(Nanos, SetRequest)>,
 }
 
@@ -25,7 +26,7 @@ pub struct Timeline {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "timeline")]
 pub(crate) struct Fields {
-    /// time 0 of its steps: the start of the emulator, or the request {"start": "timeline"}
+    /// time 0 of the steps: the start of the emulator, or the request {"start": "timeline"}
     starts: Starts,
     #[schemars(length(max = 10_000))]
     steps: Vec<Step>,
@@ -65,7 +66,7 @@ impl Timeline {
         self.steps.len()
     }
 
-    /// Its steps in order of time.
+    /// Returns the steps in order of time.
     pub(crate) fn steps(&self) -> &[(Nanos, SetRequest)] {
         &self.steps
     }

@@ -29,7 +29,8 @@ pub struct Acm {
     pub period: Nanos,
     /// Superframe of the return link, above 0.
     pub superframe: Nanos,
-    /// Reports are thresholds of MODCODs ([`dvb::opensand::reported_db`]), not what is measured.
+    /// Whether reports have thresholds of MODCODs ([`dvb::opensand::reported_db`]) instead of the
+    /// measured values.
     pub reports_thresholds: bool,
 }
 
@@ -61,12 +62,12 @@ pub(crate) struct Loop {
     reports_thresholds: bool,
     /// The choice comes with a plan, and acts with a superframe.
     is_planned: bool,
-    /// When the `Es/N0` is measured next.
+    /// Time of the next measurement of the `Es/N0`.
     next: Nanos,
     reports: VecDeque<Report>,
     /// The last `Es/N0` acted on.
     known: Option<f64>,
-    /// Another MODCOD is in force until further notice.
+    /// Whether a change holds the MODCOD, so that the loop does not choose it.
     is_held: bool,
 }
 
@@ -97,12 +98,12 @@ impl Loop {
         (!self.is_held).then(|| self.selector.current())
     }
 
-    /// Holds what is in force, or lets the loop choose again.
+    /// Holds the present MODCOD, or lets the loop choose again.
     pub(crate) fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
 
-    /// When a report is next made or arrives.
+    /// Time at which the next report is made or arrives.
     pub(crate) fn next_event(&self) -> Nanos {
         let arrival = self.reports.front().map(|report| report.arrives);
         arrival.map_or(self.next, |arrival| arrival.min(self.next))

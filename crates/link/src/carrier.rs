@@ -80,9 +80,9 @@ pub enum Carrier {
 /// What adaptive coding chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// Of a forward carrier.
+    /// MODCOD of a forward carrier.
     ModCod(ModCod),
-    /// Of a return carrier, with the slots that it has per superframe then.
+    /// Waveform of a return carrier, and the slots per superframe that it has with this waveform.
     Waveform(Waveform, u32),
 }
 
@@ -96,7 +96,8 @@ impl Carrier {
         }
     }
 
-    /// Bytes that the rate of a line counts of each packet beyond IP; 0 of all others.
+    /// Returns the bytes that the rate of a line counts for each packet in addition to IP; 0 for
+    /// all other carriers.
     #[must_use]
     pub fn header_bytes(&self) -> u8 {
         match *self {
@@ -224,8 +225,8 @@ impl Carrier {
         self
     }
 
-    /// This carrier with another MODCOD, or another waveform and its slots; those of the other kind
-    /// change nothing.
+    /// Returns this carrier with another MODCOD, or another waveform and its slots. A coding of
+    /// another kind of carrier changes nothing.
     #[must_use]
     pub fn with_coding(self, coding: Coding) -> Self {
         match coding {
@@ -264,7 +265,7 @@ impl Carrier {
         })
     }
 
-    /// This carrier with another symbol rate; a wire, which has none, stays as it is.
+    /// Returns this carrier with another symbol rate. A wire has no symbol rate and is not changed.
     #[must_use]
     pub fn with_symbol_rate(mut self, new: u64) -> Self {
         if let Self::Forward { symbol_rate, .. }

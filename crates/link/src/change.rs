@@ -10,20 +10,19 @@ use dvb::modcod::ModCod;
 pub enum Change {
     /// Propagation delay. Packets in flight keep theirs, and no packet overtakes another.
     Delay(Nanos),
-    /// Loss processes, in place of those before; they start anew. Their times count from the start
-    /// of the link.
+    /// Loss processes that replace the present ones. They start in their initial state, and their
+    /// times count from the start of the link.
     Losses(Vec<Loss>),
     /// Jitter, in place of the one before.
     Jitter(Jitter),
     /// One of the impairments, in place of the one before; it starts anew. What is held back goes on
     /// at once.
     Impairment(Impairment),
-    /// True: nothing that is sent from now on gets through, until false. Frames are sent all the
-    /// same.
+    /// True: everything sent from now on is lost, until false. Frames are sent nevertheless.
     Outage(bool),
     /// `Es/N0` in dB of the frames sent from now on.
     EsN0(f64),
-    /// What is taken off the `Es/N0` of the frames sent from now on, dB.
+    /// Reduces the `Es/N0` of the frames sent from now on, dB.
     Attenuation(f64),
     /// MODCOD from the next frame on, until `None` lets adaptive coding choose again.
     Modcod(Option<ModCod>),
@@ -38,8 +37,8 @@ pub enum Change {
     Handover(Handover),
     /// Another carrier of several terminals from now on; of shared carriers alone.
     Transfer(Box<Transfer>),
-    /// Losses, outage, `Es/N0` or attenuation of the forward link, for the plans that this return
-    /// link is assigned by; nothing without demand assignment.
+    /// Change of losses, outage, `Es/N0` or attenuation on the forward link, which carries the slot
+    /// plans of this return link. Has no effect without demand assignment.
     Plans(Box<Change>),
     /// A plan that another process made has come, and takes effect a propagation from now.
     Plan {
@@ -77,8 +76,8 @@ impl Impairment {
 }
 
 impl Change {
-    /// Whether it takes the link, or its way for plans, down; `None` if it does neither that nor
-    /// the reverse.
+    /// Whether the change begins an outage of the link or of its plans (true), or ends one (false);
+    /// `None` if it does neither.
     #[must_use]
     pub fn outage(&self) -> Option<bool> {
         match self {
@@ -93,11 +92,12 @@ impl Change {
 /// chooses the MODCOD, also after one was held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Handover {
-    /// Its carrier, whose frame grid starts at the moment of the handover.
+    /// Carrier of the new link. Its frame grid starts at the moment of the handover.
     pub carrier: Carrier,
-    /// Its propagation delay. Packets in flight keep theirs, and no packet overtakes another.
+    /// Propagation delay of the new link. Packets in flight keep their delay, and no packet
+    /// overtakes another.
     pub delay: Nanos,
-    /// Its queue.
+    /// Queue of the new link.
     pub queue: Queue,
     /// What happens to waiting packets. Fragments already on air are of no use to the new receiver:
     /// the packet in fragmentation counts as waiting, whole.
@@ -114,7 +114,7 @@ pub struct Handover {
 pub struct Transfer {
     /// Index of the carrier among those of the direction.
     pub carrier: usize,
-    /// As its link alone would have it.
+    /// Configuration of the terminal's link, as if the terminal were alone.
     pub config: LinkConfig,
     /// What happens to packets that wait on the old carrier.
     pub waiting: Waiting,

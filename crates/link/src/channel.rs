@@ -42,8 +42,8 @@ impl Channel {
         }
     }
 
-    /// Goes on where that of another carrier left off, with what is in flight; what is sent from
-    /// now on comes after it.
+    /// Continues the channel `before` of another carrier, with its packets in flight. Packets sent
+    /// from now on are due after them.
     pub(crate) fn go_on(&mut self, before: Self) {
         *self = Self {
             delay: self.delay,
@@ -53,7 +53,7 @@ impl Channel {
         };
     }
 
-    /// When the last packet so far is due.
+    /// Due time of the last packet so far.
     pub(crate) const fn last_due(&self) -> Nanos {
         self.last_due
     }

@@ -35,13 +35,13 @@ pub struct LinkConfig {
     pub random_access: Option<RandomAccess>,
     /// Classes of traffic where slots are not on demand; `None`: one.
     pub classes: Option<Classes>,
-    /// Plans that a forward carrier has to send, in front of all packets; `None`: none.
+    /// Slot plans that a forward carrier sends before all packets; `None`: no plans.
     pub signalling: Option<Signalling>,
-    /// Seed of all generators: same seed and same input, same events.
+    /// Seed of all random generators. The same seed and input give the same events.
     pub seed: u64,
 }
 
-/// How well frames are received.
+/// Reception of frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reception {
     /// Carrier-to-noise ratio in dB, to hold against the threshold of MODCOD or waveform.
@@ -54,7 +54,7 @@ pub struct Reception {
     pub errors: ErrorModel,
 }
 
-/// Why a configuration or a change cannot be.
+/// Fault of a configuration or of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -93,7 +93,7 @@ pub enum LinkError {
         /// Superframe duration.
         superframe_ns: Nanos,
     },
-    /// A probability of a loss model is none.
+    /// A probability of a loss model is not between 0 and 1.
     #[error("loss ratio {0} is outside 0..=1")]
     LossRatio(f64),
     /// The times of a loss model make no sense.
@@ -120,7 +120,7 @@ pub enum LinkError {
     /// The MODCOD is fixed: there is no adaptive coding to return to.
     #[error("the link has no adaptive coding: set an id of a MODCOD")]
     NoAdaptiveCoding,
-    /// No allowed MODCOD fits the carrier, or a time or level of the loop is none.
+    /// The carrier can send no allowed MODCOD, or a time or level of the loop is invalid.
     #[error(
         "ACM needs a MODCOD that the carrier can send, a report period, a superframe, and levels in dB"
     )]
@@ -128,7 +128,7 @@ pub enum LinkError {
     /// The carrier takes no packet of this length.
     #[error("the carrier takes no packet of {0} bytes")]
     PacketLength(usize),
-    /// A queue of nothing accepts no packet.
+    /// The queue limit is 0, so no packet would be accepted.
     #[error("queue of 0 bytes or packets accepts no packet")]
     NoQueue,
     /// A time or number of the active queue management is 0 or too large.

@@ -55,7 +55,7 @@ pub enum Datagram<'a> {
     },
 }
 
-/// Numbers of four bytes, as many as there are.
+/// Reads `N` numbers of four bytes each.
 fn numbers<const N: usize>(payload: &[u8]) -> Option<[u32; N]> {
     if payload.len() != 4 * N {
         return None;
@@ -67,7 +67,7 @@ fn numbers<const N: usize>(payload: &[u8]) -> Option<[u32; N]> {
     Some(numbers)
 }
 
-/// Why bytes are no datagram.
+/// The bytes are not a datagram of a split link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no datagram of a satlink entity")]
 pub struct BadDatagram;

@@ -39,16 +39,16 @@ pub struct Demand {
 /// and fades are the same.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plans {
-    /// Its loss processes, of which those of frames count.
+    /// Loss processes of the forward link; only those that lose frames matter.
     pub losses: Vec<Loss>,
-    /// Its reception; `None`: perfect.
+    /// Reception of the forward link; `None`: perfect.
     pub reception: Option<Reception>,
     /// What plans need, dB: the threshold of its most robust MODCOD.
     pub threshold_db: f64,
 }
 
 impl Plans {
-    /// The same after a change of the forward link; what does not concern plans changes nothing.
+    /// Applies a change of the forward link, as far as it concerns plans.
     pub(crate) fn change(&mut self, change: &Change) {
         let reception = self.reception.as_mut();
         match (change, reception) {
@@ -84,7 +84,7 @@ impl PlanPath {
         }
     }
 
-    /// The same way where plans meet what `plans` says: on another carrier.
+    /// Continues on another carrier, whose forward link is `plans`.
     pub(crate) fn go_on(self, plans: &Plans) -> Self {
         Self {
             error_ratio: plans.error_ratio(),
@@ -120,7 +120,7 @@ const fn plan_seed(seed: u64) -> u64 {
 /// A FIFO of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fifo {
-    /// Its kind of capacity.
+    /// Kind of capacity of the FIFO.
     pub access: Access,
     /// Most packets in it, at least 1.
     pub packets: u64,
@@ -133,7 +133,7 @@ pub struct Other {
     pub agreement: Agreement,
     /// Kind of its requests.
     pub access: Access,
-    /// Its traffic.
+    /// Traffic of the terminal.
     pub load: Vec<Load>,
 }
 
@@ -152,7 +152,7 @@ pub struct Load {
 const MOST_TERMINALS: usize = 256;
 
 impl Demand {
-    /// Its FIFOs as classes.
+    /// Returns the FIFOs as classes.
     pub(crate) fn classes(&self) -> Classes {
         Classes {
             packets: self.fifos.iter().map(|fifo| fifo.packets).collect(),
@@ -208,7 +208,7 @@ impl Carrier {
         })
     }
 
-    /// The same carrier with another number of slots per superframe.
+    /// Returns the carrier with another number of slots per superframe.
     pub(crate) fn with_slots(mut self, granted: u32) -> Self {
         if let Self::Return { slots, .. } | Self::OpenSandReturn { slots, .. } = &mut self {
             *slots = granted;

@@ -15,13 +15,13 @@ use crate::transmitter::{Link, Transmitter};
 /// What a terminal takes along from one shared carrier to another, see [`crate::Transfer`].
 #[derive(Debug)]
 pub struct Leaving {
-    /// Its FIFOs, empty: their figures go on.
+    /// FIFOs of the terminal. They are empty, and keep their counters.
     pub(crate) queue: Fifos,
     /// Packets to keep, with the times since when they wait.
     pub(crate) waiting: Vec<(Nanos, Vec<u8>)>,
     pub(crate) channel: Channel,
     attenuation_db: f64,
-    /// Of a return link with demand assignment: the way of its plans, and their attenuation.
+    /// On a return link with demand assignment: the path of its slot plans, and their attenuation.
     pub(crate) plans: Option<PlanPath>,
     plan_attenuation_db: f64,
 }
@@ -48,13 +48,14 @@ impl Leaving {
         }
     }
 
-    /// What is due until then was sent on the carriers before, what is due later on the new one.
+    /// Due time of the last packet that was sent on the earlier carriers. Packets that are due
+    /// later were sent on the new carrier.
     #[must_use]
     pub const fn last_due(&self) -> Nanos {
         self.channel.last_due()
     }
 
-    /// The link on the new carrier, with the attenuation in force.
+    /// Returns the link on the new carrier, with the present attenuation.
     pub(crate) fn onto(&self, config: &LinkConfig) -> LinkConfig {
         let mut config = config.clone();
         if let Some(reception) = &mut config.reception {

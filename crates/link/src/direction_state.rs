@@ -25,7 +25,7 @@ pub struct DirectionState {
     pub(crate) channel: Channel,
     pub(crate) ledger: Ledger,
     pub(crate) now: Nanos,
-    /// Changes so far: each starts generators of its own.
+    /// Number of changes so far. Each change starts new random generators.
     pub(crate) generation: u64,
 }
 
@@ -178,8 +178,8 @@ impl DirectionState {
     }
 }
 
-/// Bytes between sender and receiver of a saturated carrier; 0 for a wire, where nothing bounds
-/// them.
+/// Returns the bytes between sender and receiver of a saturated carrier; 0 for a wire, where they
+/// have no bound.
 pub(crate) fn bytes_in_flight(config: &LinkConfig) -> u64 {
     let openings = Grid::new(&config.carrier, 0).map_or(0.0, |grid| 2.0 * grid.spacing());
     let time = config.delay as f64 + openings + config.jitter.most_ns();

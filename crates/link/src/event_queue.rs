@@ -6,7 +6,8 @@ use std::collections::BinaryHeap;
 
 use crate::Nanos;
 
-/// One moment of each source, or none. What was replaced stays in the heap until it comes up.
+/// Holds at most one moment for each source. A replaced moment stays in the heap until its time
+/// comes.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     heap: BinaryHeap<Reverse<(Nanos, usize)>>,
@@ -44,7 +45,7 @@ impl EventQueue {
         }
     }
 
-    /// The earliest moment and its source, of one moment the first source.
+    /// Returns the earliest moment and its source; at equal moments the first source.
     pub(crate) fn next(&self) -> Option<(Nanos, usize)> {
         self.heap.peek().map(|&Reverse(next)| next)
     }

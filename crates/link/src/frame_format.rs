@@ -12,15 +12,15 @@ const PPDU_BYTES: u64 = 2;
 /// the sequence number.
 const CUT_BYTES: u64 = 5;
 
-/// Sender of one carrier: packets into frames.
+/// Sender of one carrier, which puts packets into frames.
 #[derive(Debug)]
 pub(crate) struct Encapsulator {
     codec: Sending,
-    /// In front of each packet: nothing, or an Ethernet header; packets enter as IP in any case.
+    /// Bytes in front of each packet: 0, or an Ethernet header. Packets enter as IP in both cases.
     header: usize,
 }
 
-/// Receiver of one carrier: frames into packets.
+/// Receiver of one carrier, which takes packets out of frames.
 #[derive(Debug)]
 pub(crate) struct Decapsulator {
     codec: Receiving,
@@ -129,7 +129,8 @@ impl Encapsulator {
         rest.min(in_hand.saturating_sub(self.header))
     }
 
-    /// Whether a packet is in hand of which no fragment is in a frame; only GSE says so.
+    /// Whether a packet was taken from the queue and no fragment of it is in a frame. Only GSE
+    /// reports this.
     pub(crate) fn is_unsent(&self) -> bool {
         matches!(&self.codec, Sending::Gse(sender) if sender.is_unsent())
     }

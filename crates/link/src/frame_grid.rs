@@ -62,7 +62,7 @@ impl Grid {
         }
     }
 
-    /// Openings stay, and frames take the time that they take on `carrier`.
+    /// Keeps the openings, and sets the duration of frames to that of `carrier`.
     pub(crate) fn retime(&mut self, carrier: &Carrier) {
         self.burst = Self::new(carrier, self.origin).and_then(|it| it.burst);
     }
@@ -130,7 +130,7 @@ impl Quota {
         }
     }
 
-    /// Most frames of one opening.
+    /// Largest number of frames of one opening.
     pub(crate) fn most(&self) -> u64 {
         self.per_opening / self.per_frame + 1
     }
@@ -139,7 +139,7 @@ impl Quota {
         self.left += self.per_opening;
     }
 
-    /// Takes what a frame costs; false if too little is left.
+    /// Takes the cost of a frame from the quota. Returns false if too little is left.
     pub(crate) fn take(&mut self) -> bool {
         let enough = self.left >= self.per_frame;
         if enough {

@@ -8,7 +8,7 @@ use dvb::dama::Request;
 
 /// A frame on air.
 pub struct Sent<'a> {
-    /// When it ends.
+    /// Time at which the frame ends.
     pub(crate) end: Nanos,
     /// Id of its MODCOD or waveform.
     pub(crate) id: u8,
@@ -18,7 +18,7 @@ pub struct Sent<'a> {
     pub(crate) parts: &'a [Part],
 }
 
-/// Where frames go. A trait, so that the exit of the loop over frames is known at compile time.
+/// Receives frames. It is a trait so that the compiler knows where the loop over frames ends.
 pub trait FrameOutput: Send {
     /// Packets come out, not datagrams.
     const IS_LOCAL: bool;
@@ -46,6 +46,6 @@ pub trait FrameOutput: Send {
         None
     }
 
-    /// Another link takes over.
+    /// Adapts to another link, which has taken over.
     fn renew(&mut self, carrier: &Carrier);
 }

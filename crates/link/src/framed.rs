@@ -56,14 +56,14 @@ impl Framed {
         })
     }
 
-    /// Its plans are made there from now on.
+    /// Sets the gateway that assigns slots from now on.
     pub(crate) fn hear(&mut self, assignments: Assignments) {
         if let Some(plans) = &mut self.plans {
             plans.hear(assignments);
         }
     }
 
-    /// Where its plans are made.
+    /// Returns the gateway that assigns slots.
     pub(crate) fn heard(&self) -> Option<Assignments> {
         self.plans.as_ref().and_then(Plans::heard)
     }
@@ -95,7 +95,7 @@ impl Framed {
         }
     }
 
-    /// Goes over to the slots of a superframe; there is no opening behind them.
+    /// Changes to the slots of a superframe. There is no opening after them.
     pub(crate) fn assign(&mut self, carrier: &Carrier, superframe: &mut Superframe) {
         let granted = carrier.with_slots(superframe.slots);
         self.openings = match granted {

@@ -8,7 +8,7 @@ use crate::Nanos;
 use dvb::dama::{self, Agreement, Arithmetic, Plan, Planner, Request};
 use dvb::rcs2::Waveform;
 
-/// Of a terminal that asks for nothing.
+/// Clock of a terminal that sends no requests.
 const NO_CLOCK: (Nanos, Nanos) = (Nanos::MAX, 1);
 
 /// The planner, and when it plans.
@@ -23,8 +23,8 @@ pub(crate) struct Gateway {
     next_plan: Nanos,
 }
 
-/// When terminal `index` of `count` sends its first request: spread, so that requests do not come
-/// all at once.
+/// Returns the time at which terminal `index` of `count` sends its first request. These times are
+/// spread, so that requests do not come all at once.
 pub(crate) fn first_request(synchro: Nanos, index: usize, count: usize) -> Nanos {
     synchro * index as u64 / count as u64
 }
@@ -62,17 +62,18 @@ impl Gateway {
         starts.into_iter().map(plan).collect()
     }
 
-    /// When the next plan is made.
+    /// Time at which the next plan is made.
     pub(crate) const fn next_plan(&self) -> Nanos {
         self.next_plan
     }
 
-    /// When the next request arrives.
+    /// Time at which the next request arrives.
     pub(crate) fn next_request(&self) -> Option<Nanos> {
         self.requests.front().map(|request| request.0)
     }
 
-    /// A terminal logs on, or anew, with its first request and their period.
+    /// Logs a terminal on, possibly again, with the time of its first request and the period of
+    /// requests.
     pub(crate) fn log_on(&mut self, id: u8, agreement: &Agreement, clock: (Nanos, Nanos)) {
         self.planner.logon(id, agreement.share());
         let count = self.clocks.len().max(usize::from(id) + 1);
@@ -142,7 +143,7 @@ impl Gateway {
     }
 }
 
-/// When the gateway's superframes start.
+/// Returns the time at which the gateway's superframes start.
 fn first_plan(carrier: dama::Carrier, delay: Nanos) -> Nanos {
     match carrier.arithmetic {
         Arithmetic::Standard => delay.checked_rem(carrier.superframe).unwrap_or(0),

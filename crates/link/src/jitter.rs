@@ -17,7 +17,7 @@ pub enum Jitter {
         /// Upper end.
         most: Nanos,
     },
-    /// Normal distribution; what would be below 0 is 0.
+    /// Normal distribution, in which negative values become 0.
     Normal {
         /// Mean of the uncut distribution.
         mean: Nanos,
@@ -52,8 +52,8 @@ impl Jitter {
         }
     }
 
-    /// Most that is added, ns; of the unbounded normal distribution four standard deviations above
-    /// the mean.
+    /// Largest jitter, ns. For the normal distribution, which has no bound, it is four standard
+    /// deviations above the mean.
     #[must_use]
     pub fn most_ns(self) -> f64 {
         match self {

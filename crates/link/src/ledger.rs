@@ -117,9 +117,9 @@ impl AddAssign for Counters {
 /// One thing that happened, in model time. Displays as one line without its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time of the event.
     pub at: Nanos,
-    /// What.
+    /// Kind of the event.
     pub what: What,
 }
 
@@ -155,7 +155,7 @@ pub enum What {
 /// One frame as it went on air.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// When it opened.
+    /// Time at which it opened.
     pub at: Nanos,
     /// Data field of a BBFRAME, or payload of a burst, padding included.
     pub payload: Vec<u8>,

@@ -36,7 +36,7 @@ impl Line {
         })
     }
 
-    /// Goes over to the rate of `carrier`; the packet on the line goes on at its own.
+    /// Changes to the rate of `carrier`. The packet on the line keeps its rate.
     pub(crate) fn change(&mut self, carrier: &Carrier) {
         if let Carrier::Line {
             rate_bps,
@@ -52,12 +52,12 @@ impl Line {
         self.free = self.free.max(now);
     }
 
-    /// When the next packet that waits starts.
+    /// Time at which the next waiting packet starts.
     pub(crate) fn free(&self) -> Nanos {
         self.free
     }
 
-    /// Sends what starts up to now.
+    /// Sends the packets that start up to now.
     pub(crate) fn send(
         &mut self,
         queue: &mut Fifos,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// One loss process. Several may act on a link: a unit is lost if any of them says so.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loss {
-    /// When a unit is lost.
+    /// Model that decides whether a unit is lost.
     pub model: LossModel,
     /// What is lost at a time.
     pub unit: LossUnit,
@@ -46,8 +46,8 @@ pub enum LossModel {
         /// Start of the first burst.
         first: Nanos,
     },
-    /// Everything is lost within these spans of time: outages, or a recorded trace. In order, none
-    /// overlaps the next.
+    /// Everything is lost within these spans of time: outages, or a recorded trace. They are in
+    /// order and do not overlap.
     Windows(Arc<[Range<Nanos>]>),
     /// Unit `k` is lost if entry `k` is true; after the last entry the first follows again.
     Units(Arc<[bool]>),
@@ -68,7 +68,7 @@ pub struct GilbertElliott {
     pub bad: f64,
     /// The chain steps once in this time; `None`: once per unit.
     pub step: Option<Nanos>,
-    /// Bad times shorter than this are good; needs a `step`. 0: none are.
+    /// Bad periods shorter than this count as good; needs a `step`. 0: every bad period counts.
     pub shortest: Nanos,
 }
 
@@ -174,12 +174,12 @@ struct Running {
     is_bad: bool,
     /// Steps of the chain made, or units judged.
     steps: u64,
-    /// With a shortest burst: the steps of the burst that is on, or comes next.
+    /// With a shortest burst: the steps of the present or next burst.
     burst: Range<u64>,
 }
 
-/// A chain with a shortest burst that no unit has seen for more steps than this starts anew so many
-/// steps ago.
+/// Largest number of steps that a chain with a shortest burst catches up. A chain that no unit has
+/// used for longer starts so many steps ago.
 const MOST_STEPS: u64 = 1 << 20;
 
 impl Losses {

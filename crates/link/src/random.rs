@@ -21,7 +21,8 @@ pub(crate) enum Process {
     Corruption,
 }
 
-/// The generator of a process; a run-time change that starts a process anew counts `generation` up.
+/// Returns the generator of a process. Each change at run time that restarts a process has the next
+/// `generation`.
 pub(crate) fn generator(seed: u64, process: Process, generation: u64) -> Pcg64 {
     let number = match process {
         Process::Loss(index) => index as u64,

@@ -24,8 +24,8 @@ pub struct RandomAccess {
     pub max_packets: u32,
     /// Retransmissions of a burst, after which its packet is lost.
     pub max_retries: u32,
-    /// SA frames until a burst without acknowledgement counts as lost; where that is less than it
-    /// takes, what it takes.
+    /// SA frames after which a burst without acknowledgement counts as lost. A time that is shorter
+    /// than the acknowledgement takes is extended to that time.
     pub timeout: u32,
     /// Change of the window.
     pub algorithm: Algorithm,
@@ -50,7 +50,7 @@ const TRAILER: usize = 1;
 pub(crate) struct SaFrame {
     /// Duration.
     pub(crate) length: Nanos,
-    /// Its slots.
+    /// Slots of the SA frame.
     pub(crate) slots: u32,
     /// Time on air of a burst.
     pub(crate) burst: Nanos,
@@ -61,7 +61,7 @@ pub(crate) struct SaFrame {
 }
 
 impl SaFrame {
-    /// Of a carrier; `None` where there are no bursts of the standard.
+    /// Makes the random access of a carrier; `None` if the carrier has no bursts of the standard.
     pub(crate) fn new(carrier: &Carrier, access: &RandomAccess) -> Option<Self> {
         let dama: dama::Carrier = carrier.dama()?;
         let is_standard = matches!(carrier, Carrier::Return { .. });
@@ -143,9 +143,9 @@ pub(crate) struct Sending {
     /// Packets on their way, the first one has number `first`; `None`: it came or is lost.
     packets: VecDeque<Option<Cut>>,
     first: u64,
-    /// When acknowledgements come, of bursts in the order of their sending.
+    /// Times at which acknowledgements arrive, in the order in which the bursts were sent.
     acknowledged: VecDeque<Nanos>,
-    /// When it is known of bursts that they are lost.
+    /// Times at which lost bursts are detected.
     lost: VecDeque<(Nanos, Piece)>,
 }
 
@@ -180,7 +180,7 @@ impl Sending {
         self.pieces.len() < self.access.max_packets as usize
     }
 
-    /// Whether it may send in SA frame `number`.
+    /// Whether the terminal may send in SA frame `number`.
     pub(crate) const fn is_ready(&self, number: u64) -> bool {
         number >= self.ready
     }

@@ -7,7 +7,6 @@ use crate::channel::{Channel, frame_error_ratio};
 use crate::config::{LinkConfig, LinkError};
 use crate::departing_terminal::Leaving;
 use crate::direction_state::bytes_in_flight;
-use crate::drivable::Accepted;
 use crate::event_queue::EventQueue;
 use crate::impairments::Impairing;
 use crate::jitter::Jittering;
@@ -19,6 +18,7 @@ use crate::random_access::{Piece, RandomAccess, SaFrame, Sending};
 use crate::ring::Ring;
 use crate::shared_carrier::{ReturnCarrier, SharedCarrier};
 use crate::shared_forward::MOST_TERMINALS;
+use crate::stage::Accepted;
 use crate::{Change, Nanos, Volume};
 use dvb::aloha::{Receiver, decode};
 use rand_pcg::Pcg64;
@@ -35,7 +35,7 @@ pub struct RandomReturn {
     receiver: Receiver,
     /// Number of the next SA frame; it starts at this multiple of its length.
     next: u64,
-    /// When packets of each come out.
+    /// Times at which packets of each terminal are due.
     due: EventQueue,
     /// All slots of an SA frame, in some order: terminals draw from it.
     slots: Vec<u32>,
@@ -52,7 +52,7 @@ struct Station {
     channel: Channel,
     ledger: Ledger,
     random: Pcg64,
-    /// Changes so far: each starts generators of its own.
+    /// Number of changes so far. Each change starts new random generators.
     generation: u64,
 }
 

@@ -7,9 +7,9 @@ use std::fmt::Debug;
 use crate::change::{Change, Waiting};
 use crate::config::{LinkConfig, LinkError};
 use crate::departing_terminal::Leaving;
-use crate::drivable::Accepted;
 use crate::ledger::Counters;
 use crate::queue::FifoState;
+use crate::stage::Accepted;
 use crate::{Nanos, Volume};
 
 /// A carrier that several terminals share: [`crate::SharedForward`], or a [`ReturnCarrier`].
@@ -17,7 +17,7 @@ pub trait SharedCarrier: Debug + Send {
     /// Advances to `now` and offers a packet of a terminal, or for one; see [`crate::Link::push`].
     fn push(&mut self, now: Nanos, terminal: usize, packet: &[u8]) -> Accepted;
 
-    /// Works off what happens before `now`.
+    /// Processes all events before `now`.
     fn advance(&mut self, now: Nanos);
 
     /// Advances to `now`, moves the oldest packet due at or before `now` to `out` (cleared first),
@@ -79,10 +79,10 @@ pub trait ReturnCarrier: SharedCarrier {
     /// Counters of a terminal up to `now`, see [`crate::Stage::counters`].
     fn counters(&mut self, now: Nanos, terminal: usize) -> Counters;
 
-    /// Superframes of the carrier up to `now`, with what was free in them.
+    /// Returns the counters of the carrier's superframes up to `now`, with their free slots.
     fn superframes(&mut self, now: Nanos) -> Counters;
 
-    /// When the next plan is made: what the terminals do afterwards is not known before. `None`:
-    /// the carrier has no plans.
+    /// Time at which the next plan is made. The terminals' sending after it is not known before.
+    /// `None`: the carrier has no plans.
     fn next_plan(&self) -> Option<Nanos>;
 }

@@ -8,7 +8,6 @@ use crate::channel::Channel;
 use crate::config::{LinkConfig, LinkError};
 use crate::departing_terminal::Leaving;
 use crate::direction_state::{DirectionState, bytes_in_flight};
-use crate::drivable::{Accepted, Stage};
 use crate::event_queue::EventQueue;
 use crate::frame_format::Decapsulator;
 use crate::frame_output::{FrameOutput, Sent};
@@ -18,6 +17,7 @@ use crate::ring::Ring;
 use crate::shared_carrier::SharedCarrier;
 use crate::signalling::Assignments;
 use crate::slot_assignment::Stations;
+use crate::stage::{Accepted, Stage};
 use crate::terminal_queues::{Lane, TerminalQueues, put};
 use crate::transmitter::Transmitter;
 use crate::{Carrier, Change, Nanos, Volume};
@@ -38,7 +38,7 @@ pub struct SharedForward {
     sender: Transmitter<Downlinks>,
     /// Terminals that it can have, one after the other.
     room: u16,
-    /// Least propagation delay and time on air: nothing comes out earlier.
+    /// Smallest sum of propagation delay and time on air. No packet is due earlier.
     least: Nanos,
 }
 
@@ -46,16 +46,16 @@ pub struct SharedForward {
 #[derive(Debug)]
 pub(crate) struct Downlinks {
     terminals: Vec<Downlink>,
-    /// When packets of each come out.
+    /// Times at which packets of each terminal are due.
     due: EventQueue,
-    /// When each reports its `Es/N0`, or a report arrives.
+    /// Times at which terminals report their `Es/N0`, or reports arrive.
     reports: EventQueue,
 }
 
 #[derive(Debug)]
 struct Downlink {
     config: LinkConfig,
-    /// It is on this carrier: else it was before.
+    /// Whether the terminal is on this carrier now; otherwise it was on it before.
     is_here: bool,
     decapsulator: Decapsulator,
     channel: Channel,
@@ -305,7 +305,7 @@ impl SharedCarrier for SharedForward {
     }
 }
 
-/// Whether a terminal can share the carrier of another one, or a carrier.
+/// Whether a terminal can share the carrier of another terminal.
 fn can_share(config: &LinkConfig, first: &LinkConfig) -> bool {
     let same = |carrier: &Carrier| match *carrier {
         Carrier::Forward { .. } => Some(alike(carrier)),
@@ -361,7 +361,7 @@ impl Downlink {
         }
     }
 
-    /// It is on another carrier from now on.
+    /// Removes the terminal, which is on another carrier from now on.
     fn leave(&mut self, packets: (Fifos, Vec<(Nanos, Vec<u8>)>)) -> Leaving {
         self.is_here = false;
         self.acm = None;

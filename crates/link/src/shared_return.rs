@@ -6,7 +6,6 @@ use crate::channel::Channel;
 use crate::config::{LinkConfig, LinkError};
 use crate::demand::PlanPath;
 use crate::departing_terminal::Leaving;
-use crate::drivable::{Accepted, Stage};
 use crate::event_queue::EventQueue;
 use crate::gateway::Gateway;
 use crate::ledger::Counters;
@@ -16,6 +15,7 @@ use crate::shared_carrier::{ReturnCarrier, SharedCarrier};
 use crate::shared_forward::MOST_TERMINALS;
 use crate::signalling::{Assigned, Assignments, numbers};
 use crate::slot_assignment::Stations;
+use crate::stage::{Accepted, Stage};
 use crate::terminal_queues::put;
 use crate::transmitter::Link;
 use crate::{Carrier, Change, Nanos, Volume};
@@ -40,11 +40,11 @@ pub struct SharedReturn {
     carrier: dama::Carrier,
     common: Common,
     delay: Nanos,
-    /// How plans reach each terminal.
+    /// Paths by which plans reach each terminal.
     paths: Vec<PlanPath>,
-    /// When packets of each may come out.
+    /// Times at which packets of each terminal may be due.
     due: EventQueue,
-    /// Where plans are written.
+    /// Assignments to which plans are written.
     said: Option<Assignments>,
     now: Nanos,
 }
@@ -117,13 +117,13 @@ impl SharedReturn {
         self.said = Some(assignments.clone());
     }
 
-    /// Remembers what was counted up to `now`, before terminals come or go.
+    /// Stores the counters up to `now`, before terminals come or go.
     fn count(&mut self, now: Nanos) {
         self.counted = self.superframes(now);
         self.watched = None;
     }
 
-    /// From now on the terminal counts that is now the first one.
+    /// Takes the counters of the carrier from the terminal that is now the first.
     fn watch(&mut self) {
         let mut all = self.terminals.iter();
         let first = all.position(|it| it.core().assigning.is_some());
@@ -217,7 +217,7 @@ impl SharedCarrier for SharedReturn {
         accepted
     }
 
-    /// Works off what happens before `now`, as far as it concerns more than one terminal.
+    /// Processes all events before `now` that concern more than one terminal.
     fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         while self.gateway.next_plan() < self.now {

@@ -12,7 +12,7 @@ use dvb::sdu::SIGNALLING;
 
 /// Bytes of a GSE packet in front of its broadcast PDU.
 const GSE_HEADER: usize = 4;
-/// Most slots of one table: a PDU is not cut.
+/// Largest number of slots in one table. A PDU is not fragmented.
 const MOST_SLOTS: usize = 4000;
 /// The number in a slot that no terminal has. Terminal N has the number N; those above 255 are not
 /// named.
@@ -31,7 +31,7 @@ pub struct Signalling {
     pub period: Nanos,
     /// Slots of a superframe.
     pub slots: u32,
-    /// When the first plan is there, from the start on; the others follow by the period.
+    /// Time of the first plan since the start. The next plans follow with the period.
     pub first: Nanos,
 }
 
@@ -59,7 +59,7 @@ pub struct Assignments(Arc<Mutex<VecDeque<Assigned>>>);
 /// The slots of a superframe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assigned {
-    /// When the plan was made.
+    /// Time at which the plan was made.
     pub(crate) made: Nanos,
     /// Number of the superframe by the clock of the terminals.
     pub(crate) superframe: u64,
@@ -129,7 +129,7 @@ pub(crate) struct Plans {
     next: u64,
     /// Slots that the last plan still has to name. One that has not gone is replaced by the next.
     owed: u32,
-    /// Where plans are made; `None`: their content is not known here.
+    /// Assignments from which plans are read; `None`: this process does not know their content.
     heard: Option<Assignments>,
     /// The last one heard of.
     plan: Option<Assigned>,
@@ -150,7 +150,7 @@ impl Plans {
         }
     }
 
-    /// When there is something to send; a moment that has passed means now.
+    /// Time at which the next plan has to be sent. A time in the past means now.
     pub(crate) fn due(&self) -> Nanos {
         if self.owed > 0 {
             return 0;
@@ -159,12 +159,12 @@ impl Plans {
         self.signalling.first.saturating_add(since)
     }
 
-    /// Where plans are made from now on.
+    /// Sets the assignments from which plans are read.
     pub(crate) fn hear(&mut self, assignments: Assignments) {
         self.heard = Some(assignments);
     }
 
-    /// Where plans are made.
+    /// Returns the assignments from which plans are read.
     pub(crate) fn heard(&self) -> Option<Assignments> {
         self.heard.clone()
     }

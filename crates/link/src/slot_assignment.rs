@@ -35,7 +35,7 @@ pub(crate) enum Stations {
 }
 
 impl Stations {
-    /// Since when they are there.
+    /// Time since which the terminals are on the carrier.
     pub(crate) const fn since(self) -> Nanos {
         match self {
             Self::Joining { since, .. } => since,
@@ -49,11 +49,11 @@ impl Stations {
 #[derive(Debug)]
 pub(crate) struct Assigning {
     carrier: dama::Carrier,
-    /// How plans reach the own terminal.
+    /// Path by which plans reach the own terminal.
     pub(crate) plan_path: PlanPath,
     gateway: Option<Gateway>,
     own: Option<Terminal>,
-    /// The own terminal is one of several of its process.
+    /// Whether the own terminal is one of several in this process.
     is_shared: bool,
     others: Vec<Background>,
     /// Requests for the planner of a shared carrier, by time of arrival.
@@ -61,7 +61,7 @@ pub(crate) struct Assigning {
     plans: VecDeque<Arrival>,
     /// Plans for the own terminal where it is in another process, as datagrams.
     outgoing: VecDeque<Vec<u8>>,
-    /// Where plans are written.
+    /// Assignments to which plans are written.
     said: Option<Assignments>,
     next_superframe: Nanos,
     /// Starts of the bursts in the next superframe; empty: evenly spread.
@@ -73,7 +73,7 @@ pub(crate) struct Assigning {
 /// A plan on its way to the terminals.
 #[derive(Debug)]
 struct Arrival {
-    /// When it is there.
+    /// Time of arrival.
     at: Nanos,
     /// Bursts of the own terminal; `None`: the plan is lost for it.
     own: Option<Grant>,
@@ -213,17 +213,18 @@ impl Assigning {
         }
     }
 
-    /// When the next thing happens.
+    /// Time of the next event.
     pub(crate) fn next_event(&self) -> Nanos {
         self.next().0
     }
 
-    /// When the own terminal's next superframe starts.
+    /// Start of the next superframe of the own terminal.
     pub(crate) fn next_superframe(&self) -> Nanos {
         self.next_superframe
     }
 
-    /// When another process has to be sent something: a request, or a plan; `None` in one process.
+    /// Time at which a request or a plan has to be sent to another process; `None` if one process
+    /// has all parts.
     pub(crate) fn next_message(&self) -> Option<Nanos> {
         match (&self.own, &self.gateway) {
             (Some(own), None) if !self.is_shared => Some(own.next_event()),
@@ -232,7 +233,7 @@ impl Assigning {
         }
     }
 
-    /// The next thing; of one moment what arrives comes before what uses it.
+    /// Returns the next event. At equal times an arrival comes before the event that uses it.
     fn next(&self) -> (Nanos, Due) {
         let never = Nanos::MAX;
         let first = |at: Option<Nanos>, due: Due| (at.unwrap_or(never), due);

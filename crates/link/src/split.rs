@@ -7,10 +7,10 @@ use crate::change::Change;
 use crate::config::{LinkConfig, LinkError};
 use crate::datagram::{Datagram, HEADER};
 use crate::direction_state::{Adapted, DirectionState};
-use crate::drivable::{Accepted, Stage};
 use crate::frame_format::Decapsulator;
 use crate::frame_output::{FrameOutput, Sent};
 use crate::slot_assignment::{Assigning, Stations, Step};
+use crate::stage::{Accepted, Stage};
 use crate::terminal_queues::total;
 use crate::transmitter::Transmitter;
 use crate::{Carrier, Nanos};
@@ -76,15 +76,16 @@ impl FrameOutput for Numbered {
         core.ledger.drop(core.now, packet.len());
     }
 
-    /// Numbers go on: the receiver would take frames from 0 for old ones.
+    /// Does not restart the numbers, because the receiver would take frames from 0 for old frames.
     fn renew(&mut self, _: &Carrier) {}
 }
 
-/// Datagrams in, the same datagrams out at once: the transparent satellite.
+/// The transparent satellite, which sends each datagram on at once.
 #[derive(Debug)]
 pub struct Relay(DirectionState);
 
-/// Datagrams in, packets out; of demand assignment the planner and the other terminals.
+/// The receiving side, which takes packets out of datagrams. With demand assignment it has the
+/// planner and the other terminals.
 #[derive(Debug)]
 pub struct Receiver {
     core: DirectionState,

@@ -43,7 +43,7 @@ pub(crate) struct Lane {
     weight: u64,
     /// Airtime by class over weight, in [`UNITS`].
     airtime: Vec<u64>,
-    /// Its MODCOD; `None`: the carrier's.
+    /// MODCOD of the terminal; `None`: the MODCOD of the carrier.
     modcod: Option<ModCod>,
     turn: Option<Turn>,
     dropped: Volume,
@@ -57,7 +57,7 @@ struct Turn {
     lane: u16,
 }
 
-/// Bytes of a frame with packets of one terminal.
+/// The part of a frame that has packets of one terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// Index of the terminal.
@@ -78,8 +78,8 @@ pub(crate) fn total(parts: &[Part]) -> Filled {
 }
 
 impl Lane {
-    /// A terminal for which nothing waits; `weight` is above 0, `place` its index and the number of
-    /// all.
+    /// Makes a terminal with an empty queue. `weight` is above 0; `place` is its index and the
+    /// number of terminals.
     pub(crate) fn new(config: &LinkConfig, weight: u32, place: (u16, u16)) -> Self {
         let queue = Fifos::new(config, config.queue, 0);
         Self {
@@ -124,7 +124,7 @@ impl Lane {
         self.queue.states(pending)
     }
 
-    /// Whether a packet is in hand, cut or not.
+    /// Whether a packet was taken from the queue and is not sent completely.
     pub(crate) fn holds(&self) -> bool {
         self.pending() > 0
     }
@@ -151,7 +151,8 @@ impl Lane {
         self.dropped
     }
 
-    /// Class of what goes next; the packet in fragmentation has that of what it delays.
+    /// Class of the next packet. A packet in fragmentation has the class of the packets that it
+    /// delays.
     fn class(&self) -> Option<u8> {
         let first = self.queue.first();
         if self.pending() == 0 {
@@ -165,14 +166,14 @@ impl Lane {
         self.modcod.map_or(0, |modcod| usize::from(modcod.id))
     }
 
-    /// Adds to the drops what the ledger has more than `before`.
+    /// Adds the drops that the ledger has counted since `before`.
     fn note_drops(&mut self, before: Volume, ledger: &Ledger) {
         self.dropped += ledger.counters.dropped() - before;
     }
 }
 
 impl TerminalQueues {
-    /// Terminals for which nothing waits, at least one.
+    /// Makes the queues of at least one terminal, all empty.
     pub(crate) fn new(lanes: Vec<Lane>) -> Self {
         let classes = lanes.iter().map(|lane| lane.airtime.len()).max();
         Self {

@@ -6,7 +6,6 @@ use crate::acm::Loop;
 use crate::change::{Change, Handover, Waiting};
 use crate::config::{LinkConfig, LinkError};
 use crate::direction_state::{Adapted, DirectionState};
-use crate::drivable::{Accepted, Stage};
 use crate::frame_format::{Decapsulator, Encapsulator};
 use crate::frame_output::{FrameOutput, Sent};
 use crate::framed::Framed;
@@ -15,6 +14,7 @@ use crate::line::Line;
 use crate::queue::{FifoState, Fifos, Queue};
 use crate::signalling::Assignments;
 use crate::slot_assignment::{Assigning, Stations, Step, Superframe};
+use crate::stage::{Accepted, Stage};
 use crate::terminal_queues::{Lane, TerminalQueues, total};
 use crate::{Carrier, Nanos, Volume};
 use dvb::dama::{Level, Request};
@@ -140,7 +140,7 @@ impl<E: FrameOutput> Transmitter<E> {
         self.push_for(now, 0, packet)
     }
 
-    /// The same for terminal `lane` of a shared carrier.
+    /// Offers a packet for terminal `lane` of a shared carrier.
     pub(crate) fn push_for(&mut self, now: Nanos, lane: usize, packet: &[u8]) -> Accepted {
         self.advance(now);
         let now = self.core.now;
@@ -199,7 +199,7 @@ impl<E: FrameOutput> Transmitter<E> {
         adapted != Adapted::Nothing
     }
 
-    /// Where nothing waits, the grid goes on in the MODCOD that all terminals receive.
+    /// If no packet waits, continues the grid in the MODCOD that all terminals receive.
     pub(crate) fn idle_at(&mut self, at: Nanos) {
         let modcod = self.lanes.most_robust();
         let modcod = modcod.filter(|_| self.lanes.is_idle());
@@ -266,7 +266,7 @@ impl<E: FrameOutput> Transmitter<E> {
         counters.slots_signalling += u64::from(superframe.signalling);
     }
 
-    /// Delay between the end of a frame and what comes out.
+    /// Delay between the end of a frame and the release of its packets.
     fn delay(&self) -> Nanos {
         if E::IS_LOCAL {
             self.core.config.delay
@@ -275,7 +275,7 @@ impl<E: FrameOutput> Transmitter<E> {
         }
     }
 
-    /// When a frame that waits may have something for `pop`.
+    /// Time at which the next frame may have packets for `pop`.
     fn next_frame(&self) -> Option<Nanos> {
         if self.is_idle() {
             return None;
@@ -354,15 +354,15 @@ impl<E: FrameOutput> Transmitter<E> {
         }
     }
 
-    /// The plans in its frames are those of a return link from now on; nothing without
-    /// [`LinkConfig::signalling`].
+    /// Reads the plans for its frames from the `assignments` of a return link from now on. Has no
+    /// effect without [`LinkConfig::signalling`].
     pub fn hear(&mut self, assignments: &Assignments) {
         if let Some(framed) = &mut self.framed {
             framed.hear(assignments.clone());
         }
     }
 
-    /// Writes its plans there from now on; nothing without demand assignment.
+    /// Writes plans to `assignments` from now on. Has no effect without demand assignment.
     pub fn say(&mut self, assignments: &Assignments) {
         if let Some(assigning) = &mut self.core.assigning {
             assigning.say(assignments.clone());

@@ -9,7 +9,7 @@ use std::ops::{Add, AddAssign, Sub};
 pub struct Volume {
     /// Number of packets.
     pub packets: u64,
-    /// Bytes of all of them together.
+    /// Total bytes of these packets.
     pub bytes: u64,
 }
 

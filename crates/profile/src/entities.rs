@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use crate::check::{UNSUPPORTED, mac};
+use crate::element_check::{UNSUPPORTED, mac};
 use crate::fault::Faults;
 use crate::xml_file::{Place, elements, join};
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::check::UNSUPPORTED;
+use crate::element_check::UNSUPPORTED;
 use crate::fault::{Fault, Faults, Severity};
 use crate::schema::BROADCAST_ID;
 use crate::spots::membership;

@@ -15,8 +15,8 @@
 mod advanced_settings;
 mod advice;
 mod air_interface;
-mod check;
 mod demand_assignment;
+mod element_check;
 mod encapsulation;
 mod entities;
 mod fault;

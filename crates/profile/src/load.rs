@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::advanced_settings;
 use crate::advice::advice;
 use crate::air_interface::{self, Ends, Files};
-use crate::check::check_file;
+use crate::element_check::check_file;
 use crate::encapsulation;
 use crate::entities::{self, Entities, Infrastructures};
 use crate::fault::{Fault, Faults, Severity};

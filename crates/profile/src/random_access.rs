@@ -4,7 +4,7 @@
 use dvb::aloha::{Algorithm, Receiver};
 
 use crate::air_interface::own_carrier;
-use crate::check::UNSUPPORTED;
+use crate::element_check::UNSUPPORTED;
 use crate::fault::Faults;
 use crate::spots::is_random;
 use crate::xml_file::Place;

@@ -2,7 +2,7 @@
 //! SCPC: a return carrier of one terminal alone, with the frames of DVB-S2 in place of bursts.
 
 use crate::air_interface::own_carrier;
-use crate::check::UNSUPPORTED;
+use crate::element_check::UNSUPPORTED;
 use crate::entities::Entities;
 use crate::fault::Faults;
 use crate::random_access::check_fifos;

@@ -4,7 +4,7 @@
 use dvb::modcod::ModCod;
 use dvb::rcs2::Waveform;
 
-use crate::check::lenient_ids;
+use crate::element_check::lenient_ids;
 use crate::xml_file::Place;
 
 /// Use of a forward carrier.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use dvb::modcod::ModCod;
 use dvb::rcs2::Waveform;
 
-use crate::check::UNSUPPORTED;
+use crate::element_check::UNSUPPORTED;
 use crate::entities::Entities;
 use crate::fault::Faults;
 use crate::spots::{Membership, carrier_ids, is_scpc, membership};

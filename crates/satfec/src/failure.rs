@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::hello;
 
-/// Why a tunnel does not start, or ends.
+/// Reason why a tunnel does not start, or ends.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// The host refuses something.
@@ -15,7 +15,7 @@ pub enum RunError {
     Host {
         /// What it was.
         what: String,
-        /// Why.
+        /// The host's error.
         error: io::Error,
     },
     /// The path takes shorter datagrams than the tunnel's.
@@ -31,9 +31,9 @@ pub enum RunError {
     /// The peer does not answer, or not any more.
     #[error("{peer} was silent for {seconds} s")]
     Silent {
-        /// Its address.
+        /// Address of the peer.
         peer: String,
-        /// How long.
+        /// Duration of the silence, s.
         seconds: u64,
     },
     /// The ends speak different versions of the tunnel's frames.
@@ -45,9 +45,9 @@ pub enum RunError {
     /// Both ends cannot have a QUIC connection.
     #[error("no QUIC connection with {peer}: {why}")]
     Refused {
-        /// Its address.
+        /// Address of the peer.
         peer: String,
-        /// Why.
+        /// Why the peer was refused.
         why: String,
     },
     /// The ends have different MTUs.

@@ -4,7 +4,7 @@
 /// Kind of its frame.
 pub const KIND: u8 = 0x80;
 const MAGIC: [u8; 4] = *b"SFEC";
-/// Since 2: `wants_reports`, and reports of losses.
+/// Version of the greeting. Version 2 added `wants_reports` and reports of losses.
 pub const VERSION: u8 = 2;
 const BYTES: usize = 26;
 
@@ -13,17 +13,17 @@ const BYTES: usize = 26;
 pub struct Hello {
     /// Number of the sender's session, random, not 0.
     pub session: u64,
-    /// The session that it has heard of its peer; 0: none yet.
+    /// The peer's session that the sender has heard; 0: none so far.
     pub peer: u64,
     /// Packets that its repair frames cover, 0 to 1,024.
     pub window: u16,
     /// Longest packet in its tunnel, bytes.
     pub mtu: u16,
-    /// Its redundancy follows the losses that the peer reports.
+    /// Whether the sender adapts its redundancy to the losses that the peer reports.
     pub wants_reports: bool,
 }
 
-/// Why a content cannot be taken for a greeting of ours.
+/// Reason why a content is not a greeting of this tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HelloError {
     /// Something else.
@@ -50,7 +50,7 @@ impl Hello {
     /// Reads the content of a frame of this kind.
     ///
     /// # Errors
-    /// It is none of ours, or of another version.
+    /// The content is not a greeting, or has another version.
     pub fn parse(content: &[u8]) -> Result<Self, HelloError> {
         match content.strip_prefix(&MAGIC) {
             Some([version, ..]) if *version != VERSION => Err(HelloError::Version(*version)),

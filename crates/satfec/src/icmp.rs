@@ -3,7 +3,8 @@
 //! 1191 section 4).
 
 const HEADER: usize = 20;
-/// Of the packet that is answered: its header and 8 bytes of payload, at least; options included.
+/// Bytes of the packet that the answer quotes: the header with options and at least 8 bytes of
+/// payload.
 const QUOTED: usize = 68;
 const ICMP: u8 = 1;
 const TTL: u8 = 64;

@@ -11,7 +11,7 @@ use satfec::options::Options;
 use satfec::report::Report;
 use satfec::run::run;
 
-/// An error that ends the program: status, what it is, and what to do next.
+/// An error that ends the program: exit status, message, and hint.
 type Failure = (u8, String, &'static str);
 
 fn main() -> ExitCode {

@@ -10,7 +10,8 @@ use serde::Serialize;
 use crate::control::Control;
 use crate::quic;
 
-/// A repair frame's symbol and its identifiers: what a packet grows by at most, bytes.
+/// Bytes by which a packet grows at most: the identifiers of a repair frame and the overhead of its
+/// symbol.
 pub const FRAMING: u16 = 12;
 /// UDP and IPv4, bytes.
 const HEADERS: u16 = 8 + 20;
@@ -19,7 +20,7 @@ const HEADERS: u16 = 8 + 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// A UDP datagram each
+    /// One UDP datagram per frame
     Udp,
     /// DATAGRAM frames of one QUIC connection (RFC 9221)
     Quic,
@@ -46,7 +47,7 @@ impl Transport {
     }
 }
 
-/// How packets leave the tunnel.
+/// Order in which packets leave the tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
     /// As soon as they are known
@@ -125,10 +126,10 @@ fn protection(text: &str) -> Result<Protection, String> {
 }
 
 impl Options {
-    /// Checks what the parser cannot; all faults at once, one a line.
+    /// Checks what the parser cannot check. Returns all faults, one per line.
     ///
     /// # Errors
-    /// Options that are out of range or do not go together.
+    /// Options are out of range, or exclude each other.
     pub fn check(&self) -> Result<(), String> {
         let mut faults = Vec::new();
         let is_name = |byte: u8| byte.is_ascii_alphanumeric();

@@ -19,15 +19,15 @@ use crate::sys;
 pub struct Passed {
     /// Packets longer than the path takes.
     pub too_long: u64,
-    /// Datagrams and packets that the host did not take.
+    /// Datagrams and packets that the host refused to send.
     pub send_errors: u64,
     /// What the QUIC connection did.
     pub outer: Carried,
 }
 
-/// Where a session's output goes.
+/// Device, socket and connection to which the output of a session goes.
 pub struct Ports {
-    /// The device.
+    /// The tunnel device.
     pub tun: File,
     /// The socket, connected.
     pub socket: UdpSocket,
@@ -60,7 +60,7 @@ impl Output for Ports {
 }
 
 impl Ports {
-    /// Opens all.
+    /// Opens device, socket and connection.
     ///
     /// # Errors
     /// The host refuses something, certificates cannot be used, or the path is too narrow.
@@ -112,13 +112,13 @@ impl Ports {
         self.longest
     }
 
-    /// Why the QUIC connection will never be there, if so.
+    /// Reason why the QUIC connection can never be established; `None` if it can.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.carrier.as_ref().and_then(Carrier::refusal)
     }
 
-    /// When the QUIC connection has something to do.
+    /// Time of the next timer of the QUIC connection.
     #[must_use]
     pub fn next_timeout(&mut self) -> Option<Instant> {
         self.carrier.as_mut().and_then(Carrier::next_timeout)
@@ -127,12 +127,12 @@ impl Ports {
     /// Reads a packet of the device.
     ///
     /// # Errors
-    /// The device is gone, or has none: [`io::ErrorKind::WouldBlock`].
+    /// The device is gone, or has no packet ([`io::ErrorKind::WouldBlock`]).
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.tun.read(buffer)
     }
 
-    /// Reads a datagram; its frames go to `take`. False if there is none.
+    /// Reads a datagram, and passes its frames to `take`. Returns false if there is no datagram.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -155,7 +155,7 @@ impl Ports {
         true
     }
 
-    /// Does what is due in the QUIC connection, and sends what it has.
+    /// Runs the due timers of the QUIC connection, and sends its datagrams.
     pub fn flush(&mut self, now: Instant) {
         let Some(mut carrier) = self.carrier.take() else {
             return;

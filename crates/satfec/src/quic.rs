@@ -35,22 +35,22 @@ const REDIAL: Duration = Duration::from_secs(1);
 /// The one in use, one in its handshake, and some that are being closed.
 const MOST_CONNECTIONS: usize = 4;
 
-/// Which end it is.
+/// The end of the connection.
 #[derive(Clone)]
 pub enum Role {
-    /// It dials, and checks the server's certificate for this name.
+    /// The client dials, and checks the server's certificate for this name.
     Client(Arc<QuicClientConfig>, String),
-    /// It shows a certificate.
+    /// The server shows a certificate.
     Server(Arc<QuicServerConfig>),
 }
 
 /// What a carrier is made of.
 pub struct Setup {
-    /// Which end it is, with its TLS.
+    /// The end of the connection, with its TLS configuration.
     pub role: Role,
     /// The only address that datagrams come from and go to.
     pub peer: SocketAddr,
-    /// Controls what is in flight.
+    /// Congestion control of this end.
     pub control: Arc<dyn ControllerFactory + Send + Sync>,
     /// Longest frame, bytes.
     pub longest: u16,
@@ -145,7 +145,8 @@ impl Carrier {
         self.carried
     }
 
-    /// Why the peer and this client will never have a connection: TLS or versions do not fit.
+    /// Reason why this client can never connect to the peer: TLS failed, or there is no common
+    /// version.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
@@ -186,7 +187,7 @@ impl Carrier {
         self.carried.dropped += u64::from(!is_queued && self.carried.connections > 0);
     }
 
-    /// Puts the next UDP datagram to the peer into `buffer`; false if there is none now.
+    /// Puts the next UDP datagram to the peer into `buffer`. Returns false if there is none.
     pub fn transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> bool {
         buffer.clear();
         if let Some(answer) = self.answers.pop_front() {
@@ -201,7 +202,7 @@ impl Carrier {
         is_there
     }
 
-    /// When [`Self::timeout`] has something to do.
+    /// Time at which [`Self::timeout`] must be called.
     #[must_use]
     pub fn next_timeout(&mut self) -> Option<Instant> {
         let dial = self.is_alone().then_some(self.next_dial);
@@ -210,7 +211,7 @@ impl Carrier {
         timers.chain(dial).min()
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn timeout(&mut self, now: Instant) {
         for entry in &mut self.connections {
             if entry
@@ -228,7 +229,7 @@ impl Carrier {
         }
     }
 
-    /// Whether it is a client that has to dial.
+    /// Whether this end is a client without a connection, which has to dial.
     fn is_alone(&self) -> bool {
         matches!(self.role, Role::Client(..))
             && self.refusal.is_none()
@@ -270,7 +271,7 @@ impl Carrier {
         });
     }
 
-    /// Passes on what connections have for the endpoint and for the tunnel.
+    /// Passes on the events of the connections to the endpoint and to the tunnel.
     fn settle(&mut self, now: Instant) {
         let mut connected = None;
         for entry in &mut self.connections {
@@ -309,7 +310,7 @@ impl Carrier {
     }
 }
 
-/// Whether another attempt would end like this, too.
+/// Whether another attempt would fail for the same reason.
 fn is_final(reason: &ConnectionError) -> bool {
     matches!(
         reason,

@@ -23,13 +23,13 @@ const WAITING: usize = 1024;
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line {
-    /// The device is up and the socket bound.
+    /// The tunnel device is up, and the socket is bound.
     Ready {
         /// satfec's version.
         version: &'static str,
-        /// The device.
+        /// Name of the tunnel device.
         device: String,
-        /// Code of what this end sends.
+        /// Code that protects what this end sends.
         code: String,
         /// Longest packet, bytes.
         mtu: u16,
@@ -38,31 +38,31 @@ pub enum Line {
     },
     /// Both ends have heard each other.
     Connected {
-        /// Packets that the peer's repair frames cover; 0: it has no code.
+        /// Packets that one repair frame of the peer covers; 0: the peer sends without code.
         peer_window: u16,
     },
-    /// An adaptive end sends with another code from now on.
+    /// An adaptive end has changed its code.
     Code {
-        /// It.
+        /// The new code.
         code: String,
-        /// Why.
+        /// Why the code changed.
         reason: Reason,
-        /// What the peer reported, 0 to 1.
+        /// Loss ratio that the peer reported, 0 to 1.
         loss_ratio: f64,
-        /// What the peer reported, packets.
+        /// Length of loss bursts that the peer reported, packets.
         burst_packets: u8,
     },
-    /// The path takes shorter datagrams than the tunnel needs: senders were asked for shorter
-    /// packets.
+    /// The path carries only shorter datagrams than the tunnel needs, so senders were asked for
+    /// shorter packets.
     PathMtu {
-        /// Longest packet that the path takes now, bytes.
+        /// Longest packet that the path now carries, bytes.
         packet_bytes: u16,
     },
-    /// Each interval.
+    /// Counters, printed once per interval.
     Counters(Counters),
     /// The end of the tunnel.
     Summary {
-        /// Why.
+        /// Why the tunnel ended.
         reason: String,
         /// All counters.
         #[serde(flatten)]
@@ -74,7 +74,7 @@ pub enum Line {
     },
 }
 
-/// Why a code changes.
+/// Reason for a change of the code.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -85,7 +85,7 @@ pub enum Reason {
 }
 
 impl Line {
-    /// The line of a change; without a report for want of one.
+    /// Makes the line of a code change. Without a report the change is due to missing reports.
     #[must_use]
     pub fn of_code(code: fec::Code, report: Option<fec::Report>) -> Self {
         Self::Code {
@@ -97,57 +97,56 @@ impl Line {
     }
 }
 
-/// Counts since the start, or since the peer started anew.
+/// Counters since the start, or since the last restart of the peer.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Counters {
     sources_sent: u64,
     repairs_sent: u64,
-    /// of them, those at the end of a stream
+    /// repair packets of these that were sent at the end of a stream
     tail_repairs_sent: u64,
     source_bytes_sent: u64,
     repair_bytes_sent: u64,
     sources_received: u64,
     repairs_received: u64,
-    /// those that said something new
+    /// received repair packets that carried new information
     repairs_used: u64,
     /// packets
     recovered: u64,
-    /// Left the decoding window unknown.
+    /// Packets that left the decoding window without being received or recovered.
     lost: u64,
-    /// In the window and not known.
+    /// Packets in the decoding window that are neither received nor recovered.
     missing: u64,
-    /// packets that came again, or after their recovery
+    /// packets that arrived a second time, or after their recovery
     duplicates: u64,
-    /// packets that came after they had left the window
+    /// packets that arrived after they had left the window
     late: u64,
     /// packets recovered after their place in the order had passed
     out_of_time: u64,
-    /// frames that are none, and recovered symbols without a packet
+    /// frames that cannot be parsed, and recovered symbols without a packet
     malformed: u64,
     /// from the first sign that a packet is missing to its recovery
     recovery_delay_mean_ms: f64,
     recovery_delay_max_ms: f64,
-    /// Code in force; empty without one.
+    /// Code in use; empty without a code.
     code: String,
-    /// of adaptive redundancy
+    /// changes of the code by adaptive redundancy
     code_changes: u64,
-    /// of the losses seen
+    /// reports of losses that were sent to the peer
     reports_sent: u64,
     reports_received: u64,
-    /// packets while the ends had not heard each other
+    /// packets dropped because the ends had not heard each other
     dropped_unconnected: u64,
-    /// datagrams of data before a greeting, and reports that were not asked for
+    /// datagrams of data before a greeting, and reports that were not requested
     dropped_unexpected: u64,
-    /// datagrams that are none of a tunnel
+    /// datagrams that do not belong to this tunnel
     dropped_foreign: u64,
-    /// packets longer than the path takes; their senders get an ICMP error
+    /// packets longer than the path carries; their senders get an ICMP error
     dropped_too_long: u64,
-    /// Frames for which the QUIC connection had no room, or was not there any more;
-    /// 0 with UDP.
+    /// Frames dropped because the QUIC connection had no room or had ended; 0 with UDP.
     dropped_outer: u64,
     /// QUIC connections so far.
     outer_connections: u64,
-    /// Datagrams and packets that the host did not take.
+    /// Datagrams and packets that the host refused to send.
     send_errors: u64,
 }
 

@@ -114,7 +114,7 @@ impl Tunnel {
         self.start.elapsed().as_nanos() as Nanos
     }
 
-    /// When something is to be done without a packet.
+    /// Time at which the loop must wake up without a packet.
     fn due(&mut self) -> Nanos {
         let outer = self.ports.next_timeout();
         let since = |at: Instant| at.saturating_duration_since(self.start).as_nanos() as Nanos;
@@ -178,7 +178,7 @@ impl Tunnel {
     }
 }
 
-/// Why nothing was heard of the peer.
+/// Makes the error for a silent peer.
 fn silent(options: &Options, misfit: Option<Misfit>) -> RunError {
     let own = options.mtu;
     match misfit {

@@ -15,7 +15,7 @@ const MS: Nanos = 1_000_000;
 /// Time between two greetings, before and after the ends have heard each other.
 const GREETING: [Nanos; 2] = [100 * MS, 1000 * MS];
 
-/// Where a session's datagrams and packets go.
+/// Receives the datagrams and packets of a session.
 pub trait Output {
     /// Sends a datagram to the peer.
     fn send(&mut self, datagram: &[u8]);
@@ -26,9 +26,9 @@ pub trait Output {
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An adaptive end has changed the code of what it sends.
+    /// An adaptive end has changed its code.
     Code {
-        /// From the next packet on.
+        /// Code of the next packets.
         code: Code,
         /// What the peer reported; `None`: reports are missing.
         report: Option<Report>,
@@ -39,18 +39,17 @@ pub enum Event {
         /// Packets.
         peer_window: u16,
     },
-    /// The peer has been silent for too long: an end of the tunnel. If a greeting from its address
-    /// did not fit, that is why.
+    /// The peer was silent for too long, so the tunnel ends. If this end refused a greeting from
+    /// the peer's address, the value is the reason.
     Silent(Option<Misfit>),
 }
 
-/// Why a greeting is not that of this tunnel's other end. Anyone can send one with the peer's
-/// address.
+/// Reason why a greeting was refused. Anyone can send a greeting with the peer's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit {
-    /// It has this MTU.
+    /// The greeting has this MTU.
     Mtu(u16),
-    /// It is of this version.
+    /// The greeting has this version.
     Version(u8),
 }
 
@@ -61,7 +60,7 @@ pub struct Parameters {
     pub session: u64,
     /// What this end adds to its packets.
     pub protection: Protection,
-    /// When packets leave the tunnel here.
+    /// Order in which packets leave the tunnel at this end.
     pub delivery: Delivery,
     /// Longest packet, bytes.
     pub mtu: u16,
@@ -69,15 +68,15 @@ pub struct Parameters {
     pub peer_timeout: Nanos,
 }
 
-/// Packets and datagrams that went nowhere.
+/// Counters of packets and datagrams that were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Packets from the device while the ends had not heard each other.
     pub unconnected: u64,
     /// Datagrams of data from a peer that has not greeted, and reports that were not asked for.
     pub unexpected: u64,
-    /// Datagrams that are none of a tunnel, or greetings of another version, of another MTU, or of
-    /// a session that has not named this one while another is connected.
+    /// Datagrams that do not belong to a tunnel; greetings with another version or MTU; and
+    /// greetings of a session that does not name this session while another session is connected.
     pub foreign: u64,
 }
 
@@ -93,9 +92,9 @@ pub struct Session {
     /// Reports heard.
     reports: u64,
     next_greeting: Nanos,
-    /// When the peer was last heard, or the session began.
+    /// Time at which the peer was last heard, or the session began.
     heard: Nanos,
-    /// Of the last greeting that did not fit, since the last one that did.
+    /// Why the last greeting was refused; `None` once a later greeting was accepted.
     misfit: Option<Misfit>,
     dropped: Dropped,
     events: Vec<Event>,
@@ -131,7 +130,7 @@ impl Session {
         self.is_connected
     }
 
-    /// Packets and datagrams that went nowhere.
+    /// Counters of packets and datagrams that were dropped.
     #[must_use]
     pub fn dropped(&self) -> Dropped {
         self.dropped
@@ -189,7 +188,7 @@ impl Session {
         }
     }
 
-    /// When [`Self::timeout`] has something to do.
+    /// Time at which [`Self::timeout`] must be called.
     #[must_use]
     pub fn next_timeout(&self) -> Nanos {
         let receiver = self.receiver.as_ref().and_then(Receiver::next_timeout);
@@ -199,7 +198,7 @@ impl Session {
         halves.into_iter().flatten().fold(own, Nanos::min)
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn timeout(&mut self, now: Nanos, output: &mut impl Output) {
         if now >= self.heard + self.parameters.peer_timeout {
             self.heard = now;
@@ -252,8 +251,8 @@ impl Session {
         }
     }
 
-    /// Counts a greeting that does not fit. The other end learns it from the greetings that are
-    /// sent anyway.
+    /// Counts a greeting with another version or MTU. This end does not answer it: the other end
+    /// finds the same difference in this end's own greetings.
     fn misfits(&mut self, why: Misfit) {
         self.misfit = Some(why);
         self.dropped.foreign += 1;

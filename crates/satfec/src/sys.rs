@@ -23,8 +23,8 @@ const CLEAR_ALL: libc::c_ulong = 4;
 /// `_LINUX_CAPABILITY_VERSION_3`, two sets of 32 bits (capset(2)).
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
-/// Makes a TUN device, with an address on each side of it if there is one, and turns it on. It goes
-/// away with its descriptor.
+/// Makes a TUN device, assigns `addresses` to its two sides if given, and turns it on. The device
+/// is removed when its descriptor is closed.
 ///
 /// # Errors
 /// The name is taken, or the caller lacks `CAP_NET_ADMIN`.
@@ -197,7 +197,7 @@ pub fn drop_privileges() -> io::Result<()> {
     }
 }
 
-/// Waits until one of the descriptors can be read, or the time is over.
+/// Waits until one of the descriptors can be read, or `timeout` is over.
 ///
 /// # Errors
 /// A descriptor is broken.

@@ -11,29 +11,30 @@ use serde::Serialize;
 /// Times in a queue of the packets that left it for a frame in an interval; null where none did.
 #[derive(Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct QueueTimes {
-    /// time in the queue of the packets that left it for a frame in the interval, median
+    /// median time in the queue, of the packets that left the queue for a frame in the interval
     pub queue_p50_ms: Option<f64>,
-    /// the same, 95th percentile
+    /// 95th percentile of the time in the queue
     pub queue_p95_ms: Option<f64>,
-    /// the same, 99th percentile
+    /// 99th percentile of the time in the queue
     pub queue_p99_ms: Option<f64>,
-    /// bins behind these: [middle of the bin in us, packets]; a time is right within 3.2 % or 1 us.
-    /// Left out where it is empty, or where the terminals or FIFOs below have their own
+    /// histogram of the time in the queue: middle of the bin in us, number of packets. A time is
+    /// accurate to 3.2 % or 1 us. Left out if it is empty, or if the terminals or FIFOs below have
+    /// their own histograms
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<[u32; 2]>", length(max = 4096))]
     pub waits_us: Vec<(u32, u32)>,
 }
 
-/// What a FIFO among several did in an interval.
+/// Figures of one of several FIFOs in an interval.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct FifoLine {
-    /// its name in the profile, where what is not a letter, a digit or one of _ - . is _, or its
-    /// number, 1 first
+    /// name of the FIFO in the profile, in which _ replaces all characters but letters, digits, _,
+    /// - and .; or its number, from 1
     #[schemars(length(min = 1, max = 40))]
     pub fifo: String,
     pub queue_bytes: u64,
     pub queue_packets: u64,
-    /// that left it for a frame
+    /// packets that left the FIFO for a frame
     pub sent_packets: u64,
     pub dropped_packets: u64,
     /// What was offered, and bytes sent and dropped; for probes alone.

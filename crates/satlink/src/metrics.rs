@@ -30,7 +30,7 @@ pub struct Header {
     pub config_sha256: String,
     /// Seed of the run.
     pub seed: u64,
-    /// Clock behind release times.
+    /// Clock of the release times.
     pub clock: &'static str,
     /// Unix time of the start of all directions, s.
     pub start_unix_s: f64,
@@ -38,11 +38,11 @@ pub struct Header {
     pub interval_ms: u64,
     /// Release error beyond which a packet counts as late, µs.
     pub late_limit_us: u64,
-    /// All threads are `SCHED_FIFO`.
+    /// Whether all threads run under `SCHED_FIFO`.
     pub sched_fifo: bool,
-    /// Memory is locked.
+    /// Whether the memory is locked.
     pub memory_locked: bool,
-    /// What of the path this process is.
+    /// Part of the path that this process emulates.
     #[schemars(extend("enum" = ["all", "st", "sat", "gw"]))]
     pub entity: &'static str,
 }
@@ -84,19 +84,19 @@ impl End {
 #[derive(Debug, Serialize, JsonSchema)]
 struct ChangeLine<'a> {
     t_unix_s: f64,
-    /// since the start of the emulator, exact to the ns where double precision is
+    /// time of the change since the start of the emulator, s
     t_s: f64,
     #[schemars(extend("enum" = DIRECTIONS))]
     direction: &'static str,
     #[schemars(extend("enum" = ["control", "timeline", "profile"]))]
     origin: &'static str,
-    /// whose link changed; left out: of all that share the direction
+    /// number of the terminal whose link changed; left out: all terminals that share the direction
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "usize")]
     terminal: Option<usize>,
-    /// the field that changed, as it was asked for
+    /// the field that changed, as requested
     set: &'a Map<String, Value>,
-    /// why the link stayed as it was
+    /// why the link was not changed
     error: Option<String>,
 }
 
@@ -122,7 +122,7 @@ enum Line<'a> {
     Header(&'a Header),
     Sample(&'a Sample),
     End(&'a End),
-    /// a change of a direction while the link ran
+    /// A change of a direction while the link runs.
     Change(ChangeLine<'a>),
 }
 

@@ -37,7 +37,7 @@ impl<T> From<[T; 4]> for PerDirection<T> {
 /// One interval.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Sample {
-    /// its end
+    /// Unix time of the end of the interval, s
     pub t_unix_s: f64,
     /// Its length.
     #[serde(skip)]
@@ -59,7 +59,7 @@ impl Sample {
     }
 }
 
-/// What a direction did in an interval.
+/// Figures of a direction in an interval.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Direction {
     pub queue_bytes: u64,
@@ -71,13 +71,13 @@ pub(crate) struct Direction {
     pub in_bytes: u64,
     pub out_packets: u64,
     pub out_bytes: u64,
-    /// IP bits released in the interval per second
+    /// rate of the IP packets that were released in the interval, bit/s
     pub rate_bps: f64,
     pub dropped_packets: u64,
     /// For probes alone.
     #[serde(skip)]
     pub dropped_bytes: u64,
-    /// marked with congestion experienced (RFC 3168)
+    /// packets marked with congestion experienced (RFC 3168)
     pub marked_packets: u64,
     pub lost_packets: u64,
     /// that a later packet overtook
@@ -88,51 +88,51 @@ pub(crate) struct Direction {
     pub corrupted_packets: u64,
     pub frames: u64,
     pub lost_frames: u64,
-    /// frames sent by the name of their MODCOD or waveform
+    /// number of frames sent, by the name of their MODCOD or waveform
     pub frames_by_modcod: BTreeMap<String, u64>,
     pub frame_fill_ratio: Option<f64>,
-    /// superframes begun; null without demand assignment, as the next seven
+    /// superframes that began; null without demand assignment, like the next seven fields
     pub superframes: Option<u64>,
-    /// bursts granted to the terminal in these; frames of them were used
+    /// bursts granted to the terminal in these superframes; it used as many of them as frames says
     pub slots_assigned: Option<u64>,
     /// bursts granted to no terminal
     pub slots_free: Option<u64>,
     /// bursts kept for requests
     pub slots_signalling: Option<u64>,
-    /// capacity requests of the terminal that asked for something
+    /// capacity requests of the terminal for more than nothing
     pub requests: Option<u64>,
-    /// requests of these that were lost
+    /// how many of these requests were lost
     pub requests_lost: Option<u64>,
-    /// bursts that requests asked for as volume (VBDC)
+    /// bursts requested as volume (VBDC)
     pub slots_requested: Option<u64>,
     /// For probes alone.
     #[serde(skip)]
     pub asked: Asked,
-    /// plans (TBTP2) that the terminal did not get
+    /// slot plans (TBTP2) that the terminal did not receive
     pub plans_lost: Option<u64>,
-    /// payload of frames that plans took
+    /// bytes of frame payload that slot plans took
     pub signalling_bytes: u64,
-    /// MODCOD or waveform in force at the end of the interval; null: the direction has no frames
+    /// MODCOD or waveform used at the end of the interval; null: the direction has no frames
     pub modcod_id: Option<u8>,
-    /// Es/N0 that it needs
+    /// Es/N0 that this MODCOD or waveform needs
     pub threshold_db: Option<f64>,
-    /// Es/N0 of what is sent at the end of the interval
+    /// Es/N0 of frames sent at the end of the interval
     pub es_n0_db: Option<f64>,
     pub late_p50_us: Option<f64>,
     pub late_p99_us: Option<f64>,
     pub late_max_us: Option<f64>,
-    /// released later than `late_limit_us` after their due time
+    /// packets released more than `late_limit_us` after their due time
     pub late_packets: u64,
-    /// null where no other entity sends
+    /// datagrams that arrived from the entity before; null if there is none
     pub heard: Option<HeardLine>,
-    /// FIFOs in which a packet waited, left or was dropped, where there are several; highest
-    /// priority first
+    /// FIFOs in which a packet waited, from which it left or in which it was dropped, if there are
+    /// several FIFOs; highest priority first
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub fifos: Vec<FifoLine>,
-    /// each terminal where several share the direction; left out where there is one. The figures
-    /// above are then of all, and superframes, free and signalling slots, frames and their payload
-    /// of the carrier; MODCOD and Es/N0 are the first terminal's
+    /// figures of each terminal if several share the direction, otherwise left out. The figures
+    /// above are then totals of the terminals; superframes, free and signalling slots, frames and
+    /// their payload are totals of the carrier; MODCOD and Es/N0 are those of the first terminal
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub terminals: Vec<TerminalLine>,
@@ -147,10 +147,10 @@ pub(crate) struct Asked {
     pub vbdc_bursts: u64,
 }
 
-/// What a terminal of a shared direction did in an interval.
+/// Figures of one terminal of a shared direction in an interval.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TerminalLine {
-    /// its number, the ST is 1
+    /// number of the terminal, 1 is the ST
     pub terminal: usize,
     pub queue_bytes: u64,
     pub queue_packets: u64,
@@ -160,36 +160,36 @@ pub(crate) struct TerminalLine {
     pub in_bytes: u64,
     pub out_packets: u64,
     pub out_bytes: u64,
-    /// IP bits released in the interval per second
+    /// rate of the IP packets that were released in the interval, bit/s
     pub rate_bps: f64,
-    /// IP bits per second that left its queue for the air in the interval
+    /// rate of the IP packets that left the terminal's queue for the air in the interval, bit/s
     pub sent_bps: f64,
     pub dropped_packets: u64,
     /// For probes alone.
     #[serde(skip)]
     pub dropped_bytes: u64,
     pub lost_packets: u64,
-    /// that had a part for it, or bursts that it sent
+    /// frames with data for the terminal, or bursts that it sent
     pub frames: u64,
     pub lost_frames: u64,
-    /// MODCOD or waveform in force at the end of the interval
+    /// MODCOD or waveform used at the end of the interval
     pub modcod_id: Option<u8>,
     /// `Es/N0` that it needs; for probes alone.
     #[serde(skip)]
     pub threshold_db: Option<f64>,
     pub es_n0_db: Option<f64>,
-    /// bursts granted to it; null on the forward link, as the next three
+    /// bursts granted to the terminal; null on the forward link, like the next three fields
     pub slots_assigned: Option<u64>,
-    /// capacity requests that asked for something
+    /// capacity requests for more than nothing
     pub requests: Option<u64>,
-    /// bursts that these asked for as volume (VBDC)
+    /// bursts that these requests asked for as volume (VBDC)
     pub slots_requested: Option<u64>,
     /// For probes alone.
     #[serde(skip)]
     pub asked: Asked,
     pub plans_lost: Option<u64>,
-    /// FIFOs in which a packet waited, left or was dropped, where there are several; highest
-    /// priority first
+    /// FIFOs in which a packet waited, from which it left or in which it was dropped, if there are
+    /// several FIFOs; highest priority first
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub fifos: Vec<FifoLine>,
@@ -246,15 +246,15 @@ impl TerminalLine {
     }
 }
 
-/// What came in from the entity before.
+/// Datagrams that arrived from the entity before.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct HeardLine {
     pub datagrams: u64,
-    /// datagrams of others, dropped
+    /// datagrams from other senders; they are dropped
     pub strangers: u64,
-    /// no frame and no sign of life, dropped
+    /// datagrams that are neither a frame nor a sign of life; they are dropped
     pub malformed: u64,
-    /// since its last datagram; null: never heard
+    /// time since the last datagram of that entity; null: none arrived so far
     pub silent_ms: Option<f64>,
 }
 

@@ -2,9 +2,9 @@
 //! A proxy that splits QUIC connections, after Kosek et al., "Exploring Proxying QUIC and HTTP/3
 //! for Satellite Communication", IFIP Networking 2022, section II-D.
 //!
-//! `hellos` and `client_hello` read a client's server name and protocols, `stack` carries its
-//! connection on quinn or noq, `subdomain_verifier` has which names certificates need, `memory` what
-//! Careful Resume knows of paths.
+//! `client_hello_inbox` and `client_hello` read a client's server name and protocols. `stack`
+//! carries the connection on quinn or noq. `subdomain_verifier` knows the names that certificates
+//! need, and `memory` what Careful Resume has learned about paths.
 #![cfg_attr(
     feature = "noq",
     allow(clippy::duplicate_mod, reason = "one source for quinn and noq")
@@ -15,7 +15,7 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 
 pub mod client_hello;
-pub mod hellos;
+pub mod client_hello_inbox;
 pub mod memory;
 pub mod options;
 pub mod proxy;

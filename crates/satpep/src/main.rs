@@ -12,7 +12,7 @@ use satpep::start_error::StartError;
 use satpep::sys;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How the namespaces of a lab are named.
+/// Prefix of the names of a lab's namespaces.
 const LAB_PREFIX: &str = "satlab-";
 
 /// Splits QUIC connections at the edges of a satellite link. Everything that passes is decrypted on
@@ -33,7 +33,7 @@ enum Command {
     Quic(Box<QuicOptions>),
 }
 
-/// An error that ends the program: status, one line, and what to do next.
+/// An error that ends the program: exit status, one line, and hint.
 struct Failure {
     status: u8,
     what: String,

@@ -26,15 +26,15 @@ pub struct Memory {
 pub struct MemoryError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// Reason of the failure.
     pub why: String,
 }
 
 impl Memory {
-    /// Opens the state file, if there is to be one; `None`: no leg resumes.
+    /// Opens the state file, if the options name one. `None`: no leg uses Careful Resume.
     ///
     /// # Errors
-    /// A file that is not private, in use, or wrong: nothing of it is used.
+    /// The file is not private, in use, or invalid; nothing of it is used.
     pub fn open(options: &QuicOptions) -> Result<Option<Arc<Self>>, MemoryError> {
         let legs = [&options.client_side.0, &options.server_side.0];
         if legs.map(|leg| leg.careful_resume) == [CarefulResume::Off; 2] {
@@ -58,7 +58,8 @@ impl Memory {
         })))
     }
 
-    /// A connection starts: it takes what is known of its path. `None`: its leg does not resume.
+    /// Gives a connection that starts the knowledge about its path. `None`: its leg does not use
+    /// Careful Resume.
     pub fn start(
         self: &Arc<Self>,
         key: PathKey,
@@ -73,7 +74,7 @@ impl Memory {
         })
     }
 
-    /// Writes what no connection uses to the state file.
+    /// Writes the knowledge about all paths that no connection uses to the state file.
     ///
     /// # Errors
     /// The disk is full.
@@ -86,8 +87,8 @@ impl Memory {
     }
 }
 
-/// What a connection has taken; it goes back, with what the connection learned, when this is
-/// dropped.
+/// The knowledge that a connection has taken. When this is dropped, it goes back to the memory with
+/// what the connection learned.
 #[derive(Debug)]
 pub struct Held {
     /// Makes the congestion controller.
@@ -96,8 +97,8 @@ pub struct Held {
     resumed: Mutex<Option<Resumed>>,
 }
 
-/// A connection that carries nothing for so long has nothing in flight over a satellite: others may
-/// have what it knows.
+/// After this time without data a connection has nothing in flight over a satellite, and other
+/// connections may take its knowledge.
 pub const QUIET: Duration = Duration::from_secs(2);
 
 /// Notices when a connection becomes quiet.
@@ -131,7 +132,7 @@ pub struct JumpState {
     bytes: u64,
     /// bytes of the jump declared lost
     lost_bytes: u64,
-    /// it was taken back
+    /// whether the jump was taken back
     retreated: bool,
 }
 
@@ -143,7 +144,7 @@ impl Held {
         }
     }
 
-    /// Lets other connections have what this one knows of its path, though it goes on.
+    /// Gives the knowledge of this connection back to the memory while the connection continues.
     pub fn release(&self) {
         if let Some(resumed) = locked(&self.resumed).as_mut() {
             locked(&self.memory.paths).release(Instant::now(), resumed);

@@ -13,15 +13,17 @@ use serde::Serialize;
 
 use crate::subdomain_verifier;
 
-/// When the two handshakes of a connection happen.
+/// Order of the two handshakes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Both at once; what the client sends early waits for the next hop
+    /// Both handshakes at once; early data of the client waits for the next hop
     Default,
-    /// The next hop first: the client sees the server's settings before it can ask for anything
+    /// The handshake with the next hop first, so the client knows the server's settings before its
+    /// first request
     H3Capable,
-    /// Both at once, and the next hop by 0-RTT with a session ticket from an earlier connection
+    /// Both handshakes at once, with 0-RTT to the next hop by a session ticket of an earlier
+    /// connection
     Warm,
 }
 
@@ -99,10 +101,10 @@ pub struct QuicOptions {
 }
 
 impl QuicOptions {
-    /// Checks what the parser cannot; all faults at once.
+    /// Checks what the parser cannot check. Returns all faults.
     ///
     /// # Errors
-    /// Options that are out of range or do not go together.
+    /// Options are out of range, or exclude each other.
     pub fn check(&self) -> Result<(), Faults> {
         let mut faults = Vec::new();
         let mut fault = |option, why: String| faults.push(Fault { option, why });
@@ -156,7 +158,7 @@ impl QuicOptions {
         }
     }
 
-    /// Whether a leg has bbr3: then both run on noq.
+    /// Whether a leg has bbr3. Both legs then run on noq.
     #[must_use]
     pub fn needs_noq(&self) -> bool {
         let legs = [&self.client_side.0, &self.server_side.0];
@@ -261,7 +263,8 @@ fn prefixed(prefix: &str, heading: &'static str) -> Vec<Arg> {
     plain().get_arguments().map(rename).collect()
 }
 
-/// Reads the renamed options as if they had their plain names, so that there is one table of them.
+/// Reads the prefixed options of a leg by their plain names, so that one table defines the options
+/// of all legs.
 fn leg_of(prefix: &str, matches: &ArgMatches) -> Result<LegOptions, Error> {
     let plain = plain();
     let mut argv = Vec::new();

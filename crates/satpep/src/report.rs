@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::memory::JumpState;
 use crate::options::Mode;
 
-/// Lines that wait for a slow reader; further ones are dropped and counted.
+/// Most lines that wait for a slow reader. Further lines are dropped and counted.
 const QUEUE_LINES: usize = 10_000;
 
 /// One line.
@@ -34,24 +34,24 @@ pub enum Record {
         version: &'static str,
         /// Process id.
         pid: u32,
-        /// Addresses in force.
+        /// Addresses on which satpep listens.
         listen: Vec<SocketAddr>,
-        /// null: the client's destination
+        /// address to which connections are relayed; null: the client's destination
         next_hop: Option<SocketAddr>,
-        /// Takes connections that are meant for others.
+        /// Whether satpep accepts connections to other addresses (transparent proxy).
         transparent: bool,
-        /// Connects from the client's address.
+        /// Whether satpep connects from the client's address.
         keep_client_address: bool,
         /// Order of the handshakes.
         mode: Mode,
-        /// Options in force towards the client.
+        /// Options of the leg to the client.
         client_side: LegOptions,
-        /// Options in force towards the next hop.
+        /// Options of the leg to the next hop.
         server_side: LegOptions,
     },
     /// A session ticket arrived.
     Primed {
-        /// Server name it is for.
+        /// Server name for which the ticket is valid.
         server_name: String,
         /// From dialling to the ticket, ms.
         took_ms: f64,
@@ -60,33 +60,33 @@ pub enum Record {
     Accepted {
         /// Number of the connection, from 1.
         connection: u64,
-        /// The client.
+        /// Address of the client.
         client: SocketAddr,
         /// The destination of the client's packets.
         destination: SocketAddr,
-        /// Where it is sent.
+        /// Address to which the connection is relayed.
         next_hop: SocketAddr,
         /// Server name indication.
         server_name: Option<String>,
-        /// Protocols offered.
+        /// Protocols that the client offers.
         alpn: Vec<String>,
     },
     /// A connection was refused.
     Refused {
-        /// The client.
+        /// Address of the client.
         client: SocketAddr,
-        /// Why.
+        /// Why the connection was refused.
         reason: String,
     },
     /// A connection is over.
     Closed(Box<Closed>),
     /// The proxy ends.
     Summary {
-        /// Why.
+        /// Why the proxy ended.
         reason: String,
         /// Connections accepted.
         connections: u64,
-        /// Of them, those that never reached the next hop.
+        /// How many of these connections never reached the next hop.
         failed: u64,
         /// Connections refused.
         refused: u64,
@@ -108,16 +108,16 @@ pub enum Record {
 pub struct Closed {
     /// Number of the connection.
     pub connection: u64,
-    /// `closed` by an application or the proxy's end, `lost` on the way, `failed` before it reached
-    /// the next hop.
+    /// `closed`: by an application, or because the proxy ended; `lost`: on the way; `failed`: before
+    /// it reached the next hop.
     pub outcome: Outcome,
     /// Which side ended, and why.
     pub reason: String,
-    /// Protocol in force.
+    /// Protocol in use.
     pub alpn: Option<String>,
-    /// Early data went to the next hop.
+    /// Whether early data was sent to the next hop.
     pub zero_rtt: bool,
-    /// Since the `ClientHello`, s.
+    /// Time since the `ClientHello`, s.
     pub duration_s: f64,
     /// Received from the client.
     pub from_client: Counts,
@@ -139,7 +139,7 @@ pub enum Outcome {
     Closed,
     /// By a timeout or an error of the transport.
     Lost,
-    /// Before both legs were there.
+    /// Before both legs were connected.
     Failed,
 }
 
@@ -156,7 +156,7 @@ pub struct Relayed {
     pub datagrams_dropped: AtomicU64,
 }
 
-/// [`Relayed`] at one moment.
+/// Data relayed so far.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Counts {
     /// Stream bytes.
@@ -202,7 +202,7 @@ pub struct LegState {
     /// Now.
     #[serde(flatten)]
     pub counters: Counters,
-    /// Of Careful Resume (RFC 9959) on this leg; null: there was none.
+    /// Jump of Careful Resume (RFC 9959) on this leg; null: none.
     pub jump: Option<JumpState>,
 }
 
@@ -306,7 +306,7 @@ impl Report {
         }
     }
 
-    /// Lines that were dropped so far, and what is wrong with the metrics file.
+    /// Returns how many lines were dropped so far, and the fault of the metrics file.
     #[must_use]
     pub fn faults(&self) -> (u64, Option<String>) {
         (

@@ -8,7 +8,7 @@ use quic::TlsError;
 
 use crate::memory::MemoryError;
 
-/// Why the proxy does not start.
+/// Reason why the proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Certificates or keys.
@@ -22,7 +22,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The host's error.
         error: io::Error,
     },
     /// The folder for qlog files cannot be made.
@@ -30,7 +30,7 @@ pub enum StartError {
     Qlog {
         /// The folder.
         folder: String,
-        /// Why.
+        /// The host's error.
         error: io::Error,
     },
 }

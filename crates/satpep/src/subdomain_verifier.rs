@@ -57,8 +57,8 @@ struct HostVerifier {
     hosts: Vec<DnsName<'static>>,
 }
 
-/// The name that a certificate for `name` must have: of a domain below one of `hosts` this host
-/// (the nearest), else `name`.
+/// Returns the name that a certificate for `name` must have: the nearest of `hosts` above `name`,
+/// or `name` itself if there is none.
 fn certificate_name<'a>(name: &ServerName<'a>, hosts: &[DnsName<'static>]) -> ServerName<'a> {
     let ServerName::DnsName(domain) = name else {
         return name.clone();

@@ -64,8 +64,7 @@ fn enlarge(
     }
 }
 
-/// Whether this process is in a network namespace of a lab: one with a name below /run/netns that
-/// begins with `prefix`.
+/// Whether this process is in a network namespace whose name below /run/netns begins with `prefix`.
 #[must_use]
 pub fn in_namespace_named(prefix: &str) -> bool {
     let identity = |path: &Path| {

@@ -36,7 +36,7 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Which way.
+    /// Direction of the payload.
     pub direction: Direction,
     /// payload on all streams together; null: by duration
     pub bytes: Option<u64>,
@@ -98,11 +98,11 @@ impl Counts {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Line {
-    /// The first.
+    /// First line.
     Start(Start),
-    /// Each 100 ms.
+    /// One line per 100 ms.
     Interval(Interval),
-    /// The last.
+    /// Last line.
     Summary(Box<Summary>),
 }
 
@@ -114,10 +114,10 @@ pub struct Start {
     pub schema: &'static str,
     /// who measured; a client's file holds the server's lines, too, when its report arrived
     pub side: Side,
-    /// of payload
+    /// whether this side sends or receives the payload
     #[schemars(extend("enum" = ["sender", "receiver"]))]
     pub role: &'static str,
-    /// Of this program.
+    /// Version of satperf.
     pub version: &'static str,
     /// Name and version of the QUIC library.
     pub stack: &'static str,
@@ -129,7 +129,7 @@ pub struct Start {
     pub request: Request,
     /// options of this side in force
     pub options: LegOptions,
-    /// of the UDP socket, as the kernel granted them
+    /// options of the UDP socket, as the kernel granted them
     pub socket: Socket,
 }
 
@@ -140,12 +140,12 @@ pub struct Interval {
     pub side: Side,
     /// end of the interval, since time 0
     pub t_s: f64,
-    /// its length; 0.1 but for the last one and a late host
+    /// length of the interval; 0.1 s except for the last interval and on a late host
     #[serde(rename = "interval_s")]
     pub length_s: f64,
     /// payload given to the application in order (receiver)
     pub bytes: u64,
-    /// those bytes in bit/s
+    /// rate of these bytes, bit/s
     pub goodput_bps: f64,
     /// Congestion window at the end.
     pub cwnd_bytes: u64,
@@ -175,12 +175,12 @@ pub struct Interval {
 pub struct Summary {
     /// Which end.
     pub side: Side,
-    /// How it ended.
+    /// How the transfer ended.
     #[schemars(extend("enum" = ["ok", "failed"]))]
     pub status: &'static str,
-    /// Why it ended.
+    /// Why the transfer ended.
     pub reason: String,
-    /// End, since time 0.
+    /// End of the transfer, since time 0.
     pub t_s: f64,
     /// time 0 to a complete handshake; null: never
     pub handshake_ms: Option<f64>,
@@ -204,7 +204,7 @@ pub struct Summary {
     /// Packets.
     #[serde(flatten)]
     pub counts: Counts,
-    /// UDP payload.
+    /// UDP payload sent, bytes.
     pub sent_bytes: u64,
     /// UDP payload declared lost, which is retransmitted
     pub lost_bytes: u64,
@@ -236,7 +236,7 @@ pub struct PhaseAt {
     pub t_s: f64,
     /// Phase since then.
     pub phase: Phase,
-    /// Why.
+    /// Why the phase changed.
     pub trigger: Option<Trigger>,
     /// Congestion window, bytes.
     pub cwnd_bytes: u64,

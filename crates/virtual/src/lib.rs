@@ -9,6 +9,7 @@ use profile::Profile;
 use satperf::record::Request;
 
 pub mod endpoint;
+pub mod endpoint_world;
 pub mod flows;
 pub mod lockstep;
 pub mod outcome;
@@ -18,12 +19,11 @@ pub mod tls;
 pub mod transfer;
 pub mod tunnel;
 pub mod udp_ipv4;
-pub mod world;
 
+use endpoint_world::World;
 use outcome::Outcome;
 use path::{Config, LinkHistory, Path};
 use transfer::Transfer;
-use world::World;
 
 /// Runs transfers over a link. A timeline starts at virtual time 0.
 ///

@@ -34,7 +34,7 @@ pub struct Outcome {
     pub transfers: Vec<TransferResult>,
     /// Every 50 ms while a transfer runs.
     pub samples: Vec<Sample>,
-    /// The link, over all.
+    /// Totals of the link.
     pub link: Vec<Direction>,
 }
 
@@ -44,7 +44,7 @@ pub struct TransferResult {
     /// censored: the time was over; failed: the connection ended before the payload was there
     #[schemars(extend("enum" = ["ok", "failed", "censored"]))]
     pub status: &'static str,
-    /// Why not `ok`.
+    /// Why the status is not `ok`.
     pub reason: String,
     /// Start of the connection, its first packet, s.
     pub started_s: f64,
@@ -58,13 +58,13 @@ pub struct TransferResult {
     pub duration_s: f64,
     /// Payload that arrived, bytes.
     pub bytes: u64,
-    /// When how much had arrived.
+    /// Times at which amounts had arrived.
     pub marks: Vec<Mark>,
     /// The request went as 0-RTT data and was taken.
     pub zero_rtt: bool,
     /// At the sender of the payload; null: it never saw the connection, or is a program.
     pub sender: Option<Stack>,
-    /// At its receiver.
+    /// Counters at the receiver of the payload.
     pub receiver: Option<Stack>,
     /// Careful Resume at the sender; null: off.
     pub careful_resume: Option<Resumed>,
@@ -73,7 +73,7 @@ pub struct TransferResult {
 /// When an amount had arrived.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Mark {
-    /// The amount.
+    /// Amount, bytes.
     pub bytes: u64,
     /// Since the start of the connection, s; null: it did not.
     pub t_s: Option<f64>,
@@ -137,11 +137,11 @@ pub struct Sample {
     pub lost_packets: u64,
     /// Time that the forward link needs for the bytes in its queue, ms.
     pub forward_queue_ms: f64,
-    /// The same of the return link, ms.
+    /// Time that the return link needs for the bytes in its queue, ms.
     pub return_queue_ms: f64,
-    /// What the forward link has released since the start, bytes of IP packets.
+    /// Bytes of IP packets that the forward link has released since the start.
     pub forward_out_bytes: u64,
-    /// The same of the return link.
+    /// Bytes of IP packets that the return link has released since the start.
     pub return_out_bytes: u64,
 }
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from satlab.campaign import yaml_file
 from satlab.campaign.plan_file import Id, Value
 from satlab.campaign.task_request import Strict
-from satlab.papers.names import Clock, PaperName
+from satlab.papers.shipped_papers import Clock, PaperName
 
 MAX_TASKS = 100_000
 T = TypeVar("T")
@@ -34,12 +34,12 @@ OWN_FIELDS = {
 class CampaignFile(Strict):
     """The YAML file of a campaign.
 
-    Each list is a factor: a cell is one combination of all factors.
-    `options` are options of the link by their names on the command line, `values` are as for
-    `--set`. The `repetitions` of each cell have the seeds 1, 2, ..., unless `seeds` lists others.
-    `deadline_s` is the longest time of one attempt at a task, and `answer_mib` the largest answer
-    of one over ssh. `clock` is by default the clock of `reproduce` for a paper, and the virtual
-    clock for a suite.
+    Each list is a factor, and a cell is one combination of all factors. `options` are options of
+    the link by their names on the command line, `values` are as for `--set`. The `repetitions` of
+    each cell have the seeds 1, 2, ..., unless `seeds` lists others. `deadline_s` is the time limit
+    of one attempt at a task, s. `answer_mib` is the largest size of the files that an attempt over
+    ssh returns, MiB. Without `clock` a paper runs on the clock of `reproduce`, and a suite on the
+    virtual clock.
     """
 
     name: Id

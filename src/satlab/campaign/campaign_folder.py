@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A campaign's folder, and what is in it.
+"""The folder of a campaign, and the files in it.
 
 `plan.json`, `tasks/RULE/ID/{attempt-N/,task.json}`, `logs/`, `dataset/`, `report/`.
 """

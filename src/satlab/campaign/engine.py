@@ -73,7 +73,7 @@ class Engine:
     replace: bool = False
 
     def document(self) -> dict[str, Any]:
-        """Return what would run."""
+        """Return the tasks that would run, and how."""
         left = self.folder.left(self.plan)
         return {
             "folder": str(self.folder.path),

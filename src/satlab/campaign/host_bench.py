@@ -101,7 +101,9 @@ def lab_of(profile: Path, folder: Path, terrestrial_delay_ms: float | None = Non
 
 
 def labs_at_once(count: int) -> list[list[str]]:
-    """Calibrate several labs of 20 Mbit/s at the same time; return the failed checks of each."""
+    """Calibrate several labs of 20 Mbit/s at the same time, and return the failed checks of each
+    lab.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="satlab-bench-") as name,
         contextlib.ExitStack() as stack,

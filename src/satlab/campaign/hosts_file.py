@@ -22,7 +22,9 @@ Program = Annotated[str, Field(pattern=r"^/[A-Za-z0-9/._+-]{1,200}$")]
 
 
 class SshHost(Strict):
-    """One host. `satlab`: absolute path of its program; `slots`: how many tasks it runs at once."""
+    """One host. `satlab`: absolute path of the program on that host; `slots`: number of tasks that
+    run there at the same time.
+    """
 
     name: Id
     address: Address
@@ -35,8 +37,8 @@ class SshHost(Strict):
 class HostsFile(Strict):
     """The YAML file of a campaign's hosts.
 
-    `known_hosts`: the file of their keys in known_hosts format; `identity`: the key to log in with.
-    Paths are relative to this file.
+    `known_hosts` is the file with the hosts' keys in known_hosts format, `identity` the private key
+    for the login. Paths are relative to this file.
     """
 
     known_hosts: Path

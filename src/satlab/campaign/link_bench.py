@@ -548,7 +548,9 @@ def lateness(end: dict[str, Any]) -> dict[str, ReleaseErrors]:
 
 
 def labs_at_once(count: int) -> list[list[str]]:
-    """Calibrate several labs of 20 Mbit/s at the same time; return the failed checks of each."""
+    """Calibrate several labs of 20 Mbit/s at the same time, and return the failed checks of each
+    lab.
+    """
     with scratch_folder() as folder, contextlib.ExitStack() as stack:
         hosts = [_host(folder, paths.PROFILES / "geo") for _ in range(count)]
         labs = [stack.enter_context(host.opened(QUIET)) for host in hosts]

@@ -40,8 +40,8 @@ class CellDraft:
 
 
 class Task(Strict):
-    """One run of a cell: its number from 1, and the request to its host. `cores`: largest need;
-    `estimate_s`: estimated time, s.
+    """One run of a cell: its number from 1, and the request to a host. `cores`: number of cores
+    that it needs at most; `estimate_s`: estimated duration, s.
     """
 
     id: Id
@@ -70,8 +70,9 @@ class Task(Strict):
 class Plan(Strict):
     """plan.json of a campaign: cells and tasks.
 
-    `cells`: factors of each cell by its id. `deadline_s` is the longest time of one attempt at a
-    task, and `answer_mib` the largest answer of one over ssh, MiB.
+    `cells` has the factors of each cell, by the cell's id. `deadline_s` is the time limit of one
+    attempt at a task, s. `answer_mib` is the largest size of the files that an attempt over ssh
+    returns, MiB.
     """
 
     schema_: Literal["satlab/campaign-plan/3"] = Field(

@@ -30,10 +30,10 @@ from satlab.common.sudo_caller import chown_to_caller
 from satlab.link.options import LinkOptions
 from satlab.papers import cell_run, paper, paper_report, result_tables, results
 from satlab.papers.cell_run import Run
-from satlab.papers.names import Clock
 from satlab.papers.paper import Cell, Paper
 from satlab.papers.results import PaperResults
 from satlab.papers.scenario_figures import Records
+from satlab.papers.shipped_papers import Clock
 from satlab.run import scenario_run
 from satlab.run.quiet_host import Patience
 
@@ -44,9 +44,7 @@ DEADLINE_S = 3600.0
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `satlab reproduce`; None leaves it to the default or to the folder that is
-    resumed.
-    """
+    """Options of `satlab reproduce`. None selects the default, or the value of the resumed folder."""
 
     paper: str
     clock: Clock | None = None

@@ -31,8 +31,8 @@ NODE = "SLURMD_NODENAME"
 
 
 class Host(Strict):
-    """A host, and the properties on which its figures depend. `stamp` is equal for equal properties
-    and versions.
+    """A host, and the properties on which its figures depend. Hosts with the same properties and
+    versions have the same `stamp`.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Ended(Strict):
 
 
 class Attempt(Ended):
-    """One attempt at a task, ended."""
+    """One finished attempt at a task."""
 
     number: int = Field(ge=1)
 
@@ -66,7 +66,8 @@ class Attempt(Ended):
 class TaskRecord(Strict):
     """task.json: the end of a campaign's task.
 
-    `counts` is the folder of the attempt that counts, `files` its files with their SHA-256.
+    `counts` is the folder of the attempt that counts. `files` are the files of that attempt with
+    their SHA-256.
     """
 
     schema_: Literal["satlab/campaign-task/2"] = Field(
@@ -130,8 +131,8 @@ def this_host() -> Host:
 def hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each plain file below a folder, by its path relative to the folder.
 
-    The folder may be somebody else's. Links are not followed. Raises ValueError if there is more
-    than an attempt leaves.
+    The folder may belong to another user. Links are not followed. Raises ValueError if there are
+    more files than an attempt may leave.
     """
     found = list(plain_files.walk(folder.resolve(), MOST_DEPTH, MOST_FILES, MOST_FILES))
     if len(found) >= MOST_FILES or sum(file.size for file in found) > MOST_BYTES:

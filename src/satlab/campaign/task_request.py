@@ -73,7 +73,7 @@ class _OfLink(Strict):
         return seed
 
     def with_seed(self, seed: int) -> Self:
-        """Return the same run with another seed."""
+        """Return a copy of the request with another seed."""
         return self.model_copy(update={"link": self.link.model_copy(update={"seed": seed})})
 
 
@@ -84,12 +84,12 @@ class _OnClock(Strict):
 
     @property
     def lab(self) -> Lab:
-        """Return what it needs: network namespaces, or the virtual clock."""
+        """Return the kind of lab that the request needs: network namespaces, or the virtual clock."""
         return "netns" if self.clock == "real" else "virtual"
 
 
 class Run(_OfLink):
-    """`satlab run` of a shipped scenario over a shipped profile; `values` as of `--set`."""
+    """`satlab run` of a shipped scenario over a shipped profile. `values` are those of `--set`."""
 
     verb: Literal["run"]
     scenario: Name
@@ -119,9 +119,11 @@ class Run(_OfLink):
 
 
 class LocalRun(_OfLink):
-    """`satlab run` with files or addresses of the campaign's user; `names`: which fields name them.
+    """`satlab run` with files or addresses of the campaign's user. `names` are the fields that have
+    such a file or address.
 
-    Files are absolute. It runs on hosts that share the user's files: this one, or nodes of Slurm.
+    Paths of files are absolute. Such a task runs only on hosts that have the user's files: this
+    host, or nodes of Slurm.
     """
 
     verb: Literal["run-here"]
@@ -140,7 +142,7 @@ class LocalRun(_OfLink):
 
 
 class Check(_OnClock):
-    """`satlab check` of one case of a shipped suite, one sample."""
+    """One sample of `satlab check`, of one case of a shipped suite."""
 
     rule: ClassVar[Rule] = "check"
     verb: Literal["check"]
@@ -253,7 +255,7 @@ def _flows_file(content: dict[str, Any]) -> dict[str, Any]:
 
 
 class Flows(_OnClock):
-    """A whole file of flows on either clock, as `FlowsFile` takes it."""
+    """All flows of a file (`FlowsFile`) on one clock."""
 
     rule: ClassVar[Rule] = "flows"
     verb: Literal["flows"]

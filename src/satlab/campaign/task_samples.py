@@ -11,8 +11,8 @@ from satlab.campaign.plan_file import Value
 from satlab.campaign.task_request import Rule
 from satlab.papers import paper
 from satlab.papers.figures import FIGURES
-from satlab.papers.names import Clock
 from satlab.papers.paper import Paper
+from satlab.papers.shipped_papers import Clock
 
 OF_CHECK = (
     "handshake_ms",
@@ -46,7 +46,7 @@ def parse(rule: Rule, output: str) -> Any:
 
 
 def of(rule: Rule, factors: Mapping[str, Value], parsed: Any) -> list[Sample]:
-    """Return the samples in what `parse` returned.
+    """Return the samples in the result of `parse`.
 
     Raises ValueError, KeyError, IndexError or TypeError otherwise.
     """

@@ -35,24 +35,30 @@ app = typer.Typer(
 
 OUTPUT: Group = "Output"
 Runs = Annotated[
-    Path, typer.Option("--runs", help="Folder for the run folders.", rich_help_panel=OUTPUT)
+    Path,
+    typer.Option("--runs", help="Folder in which run folders are made.", rich_help_panel=OUTPUT),
 ]
 LabName = Annotated[
-    str, typer.Option("--lab", "-l", help="Name of the lab; several labs can be up at once.")
+    str, typer.Option("--lab", "-l", help="Name of the lab. Several labs can be up at once.")
 ]
 Records = Annotated[
     bool,
-    typer.Option("--json", help="Summary records as JSON lines on stdout.", rich_help_panel=OUTPUT),
+    typer.Option(
+        "--json", help="Print the summary records as JSON lines on stdout.", rich_help_panel=OUTPUT
+    ),
 ]
 RecordsCsv = Annotated[
-    bool, typer.Option("--csv", help="Summary records as CSV on stdout.", rich_help_panel=OUTPUT)
+    bool,
+    typer.Option(
+        "--csv", help="Print the summary records as CSV on stdout.", rich_help_panel=OUTPUT
+    ),
 ]
 Jobs = Annotated[
     Path | None,
     typer.Option(
         help=(
-            "Folder of further jobs, such as OpenBACH's own. Scenarios and jobs are read as"
-            " OpenBACH reads them; what it ignores is a warning."
+            "Folder of jobs that satlab does not ship, for example those of OpenBACH. A field that"
+            " OpenBACH ignores gives a warning."
         ),
         envvar="SATLAB_JOBS",
         resolve_path=True,
@@ -61,7 +67,10 @@ Jobs = Annotated[
 Privileges = Annotated[
     Path | None,
     typer.Option(
-        help="YAML file with the capabilities of further jobs: {fping: [net_raw]}.",
+        help=(
+            "YAML file that grants capabilities to jobs that satlab does not ship, for example"
+            " {fping: [net_raw]}."
+        ),
         envvar="SATLAB_PRIVILEGES",
     ),
 ]
@@ -70,14 +79,16 @@ WaitQuiet = Annotated[
     typer.Option(
         "--wait-quiet",
         metavar="<s>",
-        help="Wait up to this time until no task waits for a core.",
+        help="Before a measurement, wait up to this long until no process waits for a core.",
         min=0,
         max=86400,
     ),
 ]
 Retries = Annotated[
     int,
-    typer.Option(help="Repeat what is out of calibration up to this many times.", min=0, max=100),
+    typer.Option(
+        help="Repeat a run that is out of calibration up to this many times.", min=0, max=100
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=OUTPUT)
@@ -87,8 +98,9 @@ Quiet = Annotated[
 def with_options(
     model: type[Options], *names: str
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Replace the parameter of a command that is a `model` by options: all of the model's, or those
-    named.
+    """Replace the command's parameter of type `model` by command-line options.
+
+    `names` selects fields of the model. Without names every field becomes an option.
     """
     options = {
         option.name: option for option in options_of(model) if not names or option.name in names
@@ -122,7 +134,7 @@ def with_options(
 def _parameter(option: Option) -> inspect.Parameter:
     """Return the parameter from which typer makes the option.
 
-    Its limits are checked by the model, all at once.
+    The model checks the limits of all options together, so typer gets none.
     """
     metavar = option.help.unit or option.help.metavar
     flags = [option.flag, *([f"-{option.help.short}"] if option.help.short else [])]
@@ -140,8 +152,9 @@ def _parameter(option: Option) -> inspect.Parameter:
 
 
 def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
-    """Register a command whose return value is the exit status, and whose expected failures become
-    messages.
+    """Register a command.
+
+    Its return value is the exit status. A SatlabError is printed as a message.
     """
 
     def register(function: Callable[..., int]) -> None:
@@ -155,7 +168,7 @@ def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[...
 
 
 def status_of(function: Callable[[], int]) -> int:
-    """Turn every expected failure into one message, its hint and its status."""
+    """Run a command. Print an expected failure with its hint, and return its exit status."""
     try:
         return int(function())
     except SatlabError as error:
@@ -175,7 +188,7 @@ def status_of(function: Callable[[], int]) -> int:
 
 
 def report_error(error: SatlabError) -> None:
-    """Print an error with every fault, then its hint."""
+    """Print an error, each of its faults, and its hint."""
     print(f"error: {escape.visible(str(error))}", file=sys.stderr)
     for fault in error.faults if isinstance(error, ConfigError) else ():
         print(f"  {escape.visible(str(fault))}", file=sys.stderr)
@@ -206,14 +219,14 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
 def common(
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
-    """Define the options that go without a command."""
+    """Define the options that are valid without a command."""
     if version:
         print(f"satlab {__version__}")
         raise typer.Exit
 
 
 def named_logs(reason: str, folder: Path) -> list[Path]:
-    """Return the whole paths of the logs that the reason of a run names."""
+    """Return the absolute paths of the logs that the reason of a failed run mentions."""
     names = dict.fromkeys(re.findall(r"\blogs/([\w.-]+\.log)\b", reason))
     return [folder.resolve() / "raw" / "logs" / name for name in names]
 
@@ -222,7 +235,7 @@ def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, c
     """Print the results of runs on stdout: tables and reports for people, JSON lines or CSV for
     programs.
 
-    `folders`: of the runs, or their report.
+    `folders` are run folders, or one report file.
     """
     import collect
     from satlab import report

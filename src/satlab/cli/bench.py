@@ -39,9 +39,9 @@ def bench_host(
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure, within a minute, how many labs this host can run at once in a campaign.
+    """Measure, within a minute, how many labs this host can run at the same time in a campaign.
 
-    Status 4: not even one.
+    Status 4: the host cannot run even one lab.
     """
     from satlab.campaign import host_bench
 

@@ -15,7 +15,7 @@ from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
-from satlab.papers.names import PaperName
+from satlab.papers.shipped_papers import PaperName
 
 if TYPE_CHECKING:
     from satlab.campaign.plan_file import Plan
@@ -72,36 +72,39 @@ def run_campaign(
     executor: Annotated[
         Literal["local", "slurm", "ssh"],
         typer.Option(
-            help="Where tasks run: on this host, as jobs of Slurm, or on the hosts of a file."
+            help="Where tasks run: on this host, as Slurm jobs, or on the hosts of --hosts."
         ),
     ] = "local",
     jobs: Annotated[
         int | None,
         typer.Option(
             help=(
-                "Tasks at once. Default: one per core. Tasks with labs: as many as `bench host`"
-                " found, else one per two cores."
+                "Tasks at the same time. Default: one per core; of tasks with labs as many as"
+                " `bench host` found, or one per two cores if it was not run."
             ),
             min=1,
             max=1000,
         ),
     ] = None,
     retries: TaskRetries = 1,
-    partition: Annotated[str | None, typer.Option(help="Partition of Slurm.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Slurm partition.")] = None,
     hosts: Annotated[
-        Path | None, typer.Option(help="YAML file of the hosts for ssh (docs/campaigns.md).")
+        Path | None,
+        typer.Option(help="With --executor ssh: YAML file of the hosts (docs/campaigns.md)."),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder of the campaign, on all its hosts. Default: runs/campaign-NAME."),
+        typer.Option(help="Folder of the campaign. Default: runs/campaign-NAME."),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Check everything, print what is left, change nothing."),
+        typer.Option(
+            "--dry-run", help="Check everything, print the tasks that are not done, change nothing."
+        ),
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run the tasks of a campaign that are left. After a stop the same command continues."""
+    """Run the tasks of a campaign that are not done. After a stop the same command continues."""
     from satlab.campaign import engine, planner
 
     needs.ensure("link")
@@ -137,16 +140,18 @@ def _install(plan: "Plan") -> None:
 @command(group=campaign_app, name="batch", hidden=True)
 def batch_of_campaign(
     folder: Annotated[Path, typer.Argument(help="Folder of the campaign.")],
-    name: Annotated[str, typer.Argument(help="Id of the batch.")],
+    name: Annotated[str, typer.Argument(help="ID of the batch.")],
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
     retries: Annotated[
-        int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=100)
+        int,
+        typer.Option(help="Further attempts at a task that is out of calibration.", min=0, max=100),
     ] = 0,
     hosts: Annotated[
         Path | None, typer.Option(help="Run attempts over ssh on the hosts of this file.")
     ] = None,
     slots: Annotated[
-        bool, typer.Option("--slots", help="Run as many labs at once as this host can emulate.")
+        bool,
+        typer.Option("--slots", help="Run as many labs at the same time as this host can emulate."),
     ] = False,
     wait_quiet: WaitQuiet = 0.0,
 ) -> int:
@@ -186,11 +191,16 @@ def attempt_of_campaign() -> int:
 )
 def manifest_of_campaign(
     file: File,
-    image: Annotated[str, typer.Option(help="Image that holds satlab: make release makes one.")],
-    claim: Annotated[
-        str, typer.Option(help="PersistentVolumeClaim that all nodes can write, for the folder.")
+    image: Annotated[
+        str, typer.Option(help="Container image with satlab; `make release` makes one.")
     ],
-    jobs: Annotated[int, typer.Option(help="Pods at once.", min=1, max=10_000)] = 4,
+    claim: Annotated[
+        str,
+        typer.Option(
+            help="PersistentVolumeClaim for the folder of the campaign; all nodes must be able to write it."
+        ),
+    ],
+    jobs: Annotated[int, typer.Option(help="Pods at the same time.", min=1, max=10_000)] = 4,
     namespace: Annotated[str, typer.Option(help="Kubernetes namespace.")] = "default",
     retries: TaskRetries = 1,
 ) -> int:
@@ -210,7 +220,8 @@ def manifest_of_campaign(
 def pod_of_campaign(
     plan: Annotated[str, typer.Option(help="SHA-256 of the plan.")],
     retries: Annotated[
-        int, typer.Option(help="Further attempts of a task out of calibration.", min=0, max=10)
+        int,
+        typer.Option(help="Further attempts at a task that is out of calibration.", min=0, max=10),
     ] = 0,
 ) -> int:
     """Do the task of this pod: the Job of `satlab campaign manifest` starts this."""
@@ -225,10 +236,10 @@ def pod_of_campaign(
 def report_campaign(
     folder: Annotated[Path, typer.Argument(help="Folder of the campaign.")],
     json_lines: Annotated[
-        bool, typer.Option("--json", help="The dataset as JSON lines on stdout.")
+        bool, typer.Option("--json", help="Print the dataset as JSON lines on stdout.")
     ] = False,
 ) -> int:
-    """Collect finished tasks in one Parquet dataset, test the effect of the host, and write the
+    """Collect the finished tasks in one Parquet dataset, test whether hosts differ, and write the
     report page.
     """
     from satlab.campaign import campaign_report, dataset, host_effect, reproduction
@@ -272,7 +283,7 @@ def reproduce(
             help=(
                 "seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002:"
                 " Kosek et al., IFIP Networking 2022. seed-003: congestion control across a"
-                " handover. seed-004: QUIC in SATCOM. rfc-9959: what Careful Resume costs others."
+                " handover. seed-004: QUIC in SATCOM. rfc-9959: what Careful Resume costs other flows."
             )
         ),
     ],
@@ -280,19 +291,19 @@ def reproduce(
         Literal["real", "virtual"] | None,
         typer.Option(
             help=(
-                "Labs in real time (seed-000 to -003), or flows under the virtual clock (not"
-                " seed-002)."
+                "real: labs in real time (seed-000 to seed-003). virtual: flows under the virtual"
+                " clock (all papers but seed-002)."
             )
         ),
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="One run of each cell that the conclusions need."),
+        typer.Option("--quick", help="Run only the cells that the conclusions need, each once."),
     ] = False,
     runs: Annotated[
         int | None,
         typer.Option(
-            help="Runs of each cell. Default: those of the paper's file.",
+            help="Runs of each cell. Default: the number in the paper's file.",
             min=1,
             max=10000,
         ),
@@ -301,21 +312,23 @@ def reproduce(
         str | None,
         typer.Option(
             help=(
-                "ORBIT/LOSS/TYPE,... with * for any: geo/0/h1,leo/*/quic*; of seed-003:"
-                " test4/*,more/pie/*. Default: all of the paper. Types quic-warm and h3-warm"
-                " are not of the paper; they run only if named in full."
+                "Cells to run, ORBIT/LOSS/TYPE,... with * for any text: geo/0/h1,leo/*/quic*; for"
+                " seed-003: test4/*,more/pie/*. Default: all cells of the paper. The types"
+                " quic-warm and h3-warm are not in the paper; they run only if named in full."
             )
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Folder of an earlier campaign: do what is left of it.")
+        Path | None,
+        typer.Option(help="Folder of an earlier campaign: run the tasks that it has not done."),
     ] = None,
     parallel: Annotated[
         str,
         typer.Option(
             help=(
-                "Runs at once: a number, or auto: one per core. Labs: one with --wait-quiet, else"
-                " as many as `bench host` found, else one per two cores."
+                "Runs at the same time: a number or auto. auto is one per core; for labs it is one"
+                " with --wait-quiet, otherwise as many as `bench host` found, or one per two cores"
+                " if it was not run."
             )
         ),
     ] = "auto",
@@ -326,7 +339,7 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Check everything, print the plan, change nothing.")
     ] = False,
     json_lines: Annotated[
-        bool, typer.Option("--json", help="The results as JSON on stdout.")
+        bool, typer.Option("--json", help="Print the results as JSON on stdout.")
     ] = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 0,
@@ -334,12 +347,12 @@ def reproduce(
         bool,
         typer.Option(
             "--rate-once",
-            help="Labs of flows: measure the rate of equal links once in half an hour.",
+            help="With labs of flows: measure the rate of equal links only once in half an hour.",
         ),
     ] = False,
 ) -> int:
-    """Repeat a paper's evaluation, in labs or under the virtual clock, and compare it with the
-    published figures.
+    """Repeat the experiments of a paper, in labs or under the virtual clock, and compare the figures
+    with the published ones.
     """
     from satlab.campaign import reproduction
     from satlab.run.quiet_host import Patience

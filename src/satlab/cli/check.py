@@ -44,21 +44,23 @@ def check_suite(
         str,
         typer.Option(
             help=(
-                "Name of a suite in suites/, or a file of your own, FILE.yml"
+                "Name of a suite in suites/, or the path of a suite file, FILE.yml"
                 " (schemas/suite.schema.json)."
             )
         ),
     ] = "etosat",
     cases: Annotated[
         list[str] | None,
-        typer.Option(help="Case of the suite, or several: ID,ID. Repeatable. Default: all."),
+        typer.Option(
+            help="Cases of the suite to run: ID or ID,ID. Repeatable. Default: all cases."
+        ),
     ] = None,
     clock: Annotated[
         Literal["virtual", "real"],
         typer.Option(
             help=(
-                "virtual: quinn-proto over the link model, no root; real: programs in a lab, as"
-                " root."
+                "virtual: simulate quinn-proto over the link model, without root. real: run"
+                " programs in a lab, as root."
             )
         ),
     ] = "virtual",
@@ -77,20 +79,26 @@ def check_suite(
         typer.Option(
             help=(
                 "With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through"
-                " two PEPs, also with the presets A to D of seed-004. Default: quinn."
+                " two PEPs (tcp-pep-a to -d: with the TCP presets A to D of seed-004). Default:"
+                " quinn."
             )
         ),
     ] = None,
     client_cmd: Annotated[
         str | None,
         typer.Option(
-            help="Command of your client. No shell runs it. Replaced in both commands: "
-            + PLACEHOLDERS
-            + "."
+            help="Command that starts your client; no shell runs it. satlab replaces these words"
+            " in it: " + PLACEHOLDERS + ". Implies --clock real."
         ),
     ] = None,
     server_cmd: Annotated[
-        str | None, typer.Option(help="Command of your server. Both commands imply --clock real.")
+        str | None,
+        typer.Option(
+            help=(
+                "Command that starts your server, with words replaced as in --client-cmd. Implies"
+                " --clock real."
+            )
+        ),
     ] = None,
     endpoint: Annotated[
         Path | None,
@@ -105,35 +113,51 @@ def check_suite(
         list[Path] | None,
         typer.Option(
             help=(
-                " Repeatable: each client runs with each server."
                 "Endpoint of the QUIC interop runner as the client. Default: --endpoint."
+                " Repeatable: each client runs with each server."
             )
         ),
     ] = None,
     server_endpoint: Annotated[
-        list[Path] | None, typer.Option(help="The same for the server.")
+        list[Path] | None,
+        typer.Option(
+            help=(
+                "Endpoint of the QUIC interop runner as the server. Default: --endpoint."
+                " Repeatable: each client runs with each server."
+            )
+        ),
     ] = None,
     client_env: Annotated[
         list[str] | None,
         typer.Option(
             help=(
-                "Variable of your client, NAME=VALUE, also the contract's CLIENT_PARAMS."
-                " Repeatable."
+                "Environment variable of your client, NAME=VALUE, for example CLIENT_PARAMS of the"
+                " interop runner. Repeatable."
             )
         ),
     ] = None,
-    server_env: Annotated[list[str] | None, typer.Option(help="The same for your server.")] = None,
+    server_env: Annotated[
+        list[str] | None,
+        typer.Option(help="Environment variable of your server, NAME=VALUE. Repeatable."),
+    ] = None,
     virtual_client: Annotated[
         list[str] | None,
         typer.Option(
             help=(
-                "Command of your client in lock-step with the virtual clock"
-                " (docs/virtual-interface.md). Repeatable: each client runs with each server."
+                "Command that starts your client in lock-step with the virtual clock"
+                " (docs/virtual-interface.md). Repeatable: each client runs with each server. Needs"
+                " --virtual-server."
             )
         ),
     ] = None,
     virtual_server: Annotated[
-        list[str] | None, typer.Option(help="The same for your server; both are needed.")
+        list[str] | None,
+        typer.Option(
+            help=(
+                "Command that starts your server in lock-step with the virtual clock. Repeatable."
+                " Needs --virtual-client."
+            )
+        ),
     ] = None,
     allow_read: Annotated[
         list[Path] | None,
@@ -142,7 +166,10 @@ def check_suite(
     runs: Annotated[
         int | None,
         typer.Option(
-            help="Samples per case. Default: the suite's, or 5, and more while a verdict is open.",
+            help=(
+                "Samples per case. Default: the number in the suite, or 5 and then more while the"
+                " verdict of the case is open."
+            ),
             min=1,
             max=1000,
         ),
@@ -151,7 +178,8 @@ def check_suite(
         int | None,
         typer.Option(
             help=(
-                "Seed of the first sample; each further sample adds 1. Default: the suite's, or 1."
+                "Seed of the first sample; the seed of each later sample is higher by 1. Default:"
+                " the seed in the suite, or 1."
             ),
             min=0,
         ),
@@ -164,12 +192,14 @@ def check_suite(
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(help="check.json of an earlier build: fail if this build is slower."),
+        typer.Option(
+            help="check.json of an earlier build. The check fails if this build is slower."
+        ),
     ] = None,
     compare_with: Annotated[
         list[Path] | None,
         typer.Option(
-            help="check.json of another stack, for a table with the times of both. Repeatable."
+            help="check.json of another stack. The report shows the times of both. Repeatable."
         ),
     ] = None,
     resume: Annotated[
@@ -181,20 +211,24 @@ def check_suite(
     tolerance: Annotated[
         float,
         typer.Option(
-            help="With --baseline: tolerated slowdown, as a share of the time.", min=0, max=1
+            help="With --baseline: largest slowdown that passes, as a share of the time.",
+            min=0,
+            max=1,
         ),
     ] = 0.03,
     out: Annotated[Path, typer.Option(help="Parent folder of the check's folder.")] = Path("runs"),
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML, for a build server.")] = None,
+    junit: Annotated[
+        Path | None, typer.Option(help="Write the result to this file as JUnit XML.")
+    ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(help="Write Markdown, for a pull request.")
+        Path | None, typer.Option(help="Write the result to this file as Markdown.")
     ] = None,
     result: Annotated[
         Path | None,
         typer.Option(
             help=(
-                "Write result.json of the QUIC interop runner, and all other data to"
-                " FILE.satlab.json."
+                "Write the result to this file as the QUIC interop runner does (result.json), and"
+                " all further data to FILE.satlab.json."
             )
         ),
     ] = None,
@@ -209,9 +243,8 @@ def check_suite(
             "--search",
             help=(
                 "Vary the link of one case (--cases, default: medium) under the virtual clock, and"
-                " look for conditions in which the stack dies, stalls or is slow. Each becomes a"
-                " suite. Status 1: any was found."
-                " Status 1: something was found."
+                " look for conditions in which the stack dies, stalls or is slow. Each condition"
+                " found becomes a suite. Status 1: at least one was found."
             ),
             rich_help_panel=SEARCH,
         ),
@@ -220,7 +253,7 @@ def check_suite(
         float | None,
         typer.Option(
             metavar="<s>",
-            help="Duration. Default: 600.",
+            help="Duration of the search. Default: 600.",
             min=1,
             max=864_000,
             rich_help_panel=SEARCH,
@@ -230,9 +263,9 @@ def check_suite(
         Literal["quinn", "noq", "arithmetic"] | None,
         typer.Option(
             help=(
-                "Reference for what is slow: quinn, noq (BBRv3), or the arithmetic of slow start"
-                " and rate. Default: quinn "
-                "if programs or options are under test, otherwise arithmetic."
+                "Reference by which a transfer counts as slow: quinn, noq (BBRv3), or a time"
+                " computed from slow start and rate (arithmetic). Default: quinn if programs or"
+                " options are under test, otherwise arithmetic."
             ),
             rich_help_panel=SEARCH,
         ),

@@ -21,14 +21,17 @@ from satlab.common.processes import stop_on_signal
 @command(epilog="Example: satlab flows flows.json --clock real --json")
 def flows(
     file: Annotated[
-        Path, typer.Argument(help="Flows and their link (schemas/virtual-flows.schema.json).")
+        Path,
+        typer.Argument(
+            help="JSON file of flows and their link (schemas/virtual-flows.schema.json)."
+        ),
     ],
     clock: Annotated[
         Literal["virtual", "real"],
         typer.Option(
             help=(
-                "virtual: simulate the flows; real: run programs in a lab, also quiche, ngtcp2,"
-                " picoquic and TCP."
+                "virtual: simulate the flows. real: run programs in a lab; only this clock has"
+                " quiche, ngtcp2, picoquic and TCP."
             )
         ),
     ] = "virtual",
@@ -36,7 +39,8 @@ def flows(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Real clock: check everything, print the flows, change nothing."
+            "--dry-run",
+            help="With --clock real: check everything, print the flows, change nothing.",
         ),
     ] = False,
     json_lines: Annotated[

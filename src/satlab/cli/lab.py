@@ -22,7 +22,7 @@ def up(
     lab: LabName = "lab",
     quiet: Quiet = False,
 ) -> int:
-    """Bring a lab up and leave it up. Doing it twice changes nothing."""
+    """Bring a lab up and leave it up. If the same lab is already up, nothing changes."""
     from satlab.lab import lab_commands
 
     needs.ensure("lab")
@@ -33,10 +33,12 @@ def up(
 
 @command()
 def status(
-    lab: Annotated[str | None, typer.Option("--lab", "-l", help="Only this lab.")] = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON line per lab.")] = False,
+    lab: Annotated[str | None, typer.Option("--lab", "-l", help="Show only this lab.")] = None,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print one JSON line per lab.")
+    ] = False,
 ) -> int:
-    """Show the labs that are up. Exit status 1 when a lab is broken or the named one is absent."""
+    """Show the labs that are up. Exit status 1: a lab is broken, or the lab of --lab is not up."""
     from satlab.lab import lab_commands
 
     needs.root(NETNS)
@@ -47,11 +49,11 @@ def status(
 def down(
     lab: LabName = "lab",
     every: Annotated[
-        bool, typer.Option("--all", help="Every lab, also those of killed runs.")
+        bool, typer.Option("--all", help="Take down every lab, also those of killed runs.")
     ] = False,
     quiet: Quiet = False,
 ) -> int:
-    """Take a lab down and leave nothing behind."""
+    """Take a lab down, and remove everything that belongs to it."""
     from satlab.lab import lab_commands
 
     needs.root(NETNS)
@@ -63,10 +65,12 @@ def down(
 def shell(
     node: Annotated[
         str,
-        typer.Argument(help="Node: client, proxy-st, st, sat, gw, proxy-gw, server, client-2, ..."),
+        typer.Argument(
+            help="Name of the node: client, proxy-st, st, sat, gw, proxy-gw, server, client-2, ..."
+        ),
     ],
     command: Annotated[
-        list[str] | None, typer.Argument(help="Command after `--`. Default: your shell.")
+        list[str] | None, typer.Argument(help="Command to run, after `--`. Default: your shell.")
     ] = None,
     lab: LabName = "lab",
 ) -> int:
@@ -87,7 +91,7 @@ app.add_typer(link_app, name="link")
 @with_options(LinkChange)
 def link_set(
     direction: Annotated[
-        Direction, typer.Argument(help="Which direction; both: forward and return.")
+        Direction, typer.Argument(help="Direction to change; both: forward and return.")
     ],
     change: LinkChange,
     lab: LabName = "lab",
@@ -103,7 +107,9 @@ def link_set(
 @command(group=link_app, name="show")
 def link_show(
     lab: LabName = "lab",
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON line.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print the state as one JSON line.")
+    ] = False,
 ) -> int:
     """Show the present state of a lab's link."""
     from satlab.lab import lab_commands

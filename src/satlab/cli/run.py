@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands that measure, and those that read measurements."""
+"""Commands that run scenarios, and commands that read run folders."""
 
 import functools
 import json
@@ -54,14 +54,14 @@ def run(
             "--set",
             metavar="NAME=VALUE",
             help=(
-                "Value of an argument, or a new value of a constant; or the link's"
-                " internet_delay_ms, "
-                "satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db. Repeatable."
+                "Value of an argument or constant of the scenario, or of the link:"
+                " internet_delay_ms, satcom_delay_ms, satcom_loss_percent, satcom_attenuation_db."
+                " Repeatable."
             ),
         ),
     ] = None,
     deadline: Annotated[
-        float, typer.Option(help="The scenario is stopped after this time.", metavar="<s>", min=1)
+        float, typer.Option(help="Stop the scenario after this time.", metavar="<s>", min=1)
     ] = 900.0,
     jobs: Jobs = None,
     privileges: Privileges = None,
@@ -70,15 +70,15 @@ def run(
         typer.Option(
             "--job-packages",
             help=(
-                "Fetch and unpack Debian packages that playbooks of --jobs name. Only these"
-                " jobs see them."
+                "Fetch and unpack the Debian packages that the playbooks of the --jobs name. Only"
+                " these jobs see them."
             ),
         ),
     ] = False,
     entity: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=NODE", help="The node that plays an entity of the scenario. Repeatable."
+            metavar="NAME=NODE", help="Node on which an entity of the scenario runs. Repeatable."
         ),
     ] = None,
     runs: Runs = Path("runs"),
@@ -94,7 +94,7 @@ def run(
         str | None,
         typer.Option(
             envvar="SATLAB_INFLUX",
-            help="Send statistics to this InfluxDB 1.x, too.",
+            help="Also send the statistics to this InfluxDB 1.x.",
             metavar="http://HOST:8086/DB",
             rich_help_panel=OUTPUT,
         ),
@@ -152,7 +152,7 @@ def list_shipped(
         Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"] | None,
         typer.Argument(),
     ] = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print JSON lines on stdout.")] = False,
 ) -> int:
     """List what ships with satlab: scenarios with their arguments, profiles, pages, jobs, suites,
     papers, stacks.
@@ -177,7 +177,7 @@ def list_shipped(
 def demo(
     link: LinkOptions,
     duration: Annotated[
-        float, typer.Option(help="Length of the TCP download, s.", min=5, max=300)
+        float, typer.Option(help="Duration of the TCP download, s.", min=5, max=300)
     ] = 15,
     loads: Annotated[int, typer.Option(help="Page loads per protocol.", min=1, max=50)] = 1,
     runs: Runs = Path("runs"),
@@ -186,9 +186,9 @@ def demo(
     retries: Retries = 1,
     quiet: Quiet = False,
 ) -> int:
-    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show table and report.
+    """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show a table and a report.
 
-    Below two minutes.
+    This takes less than two minutes.
     """
     from satlab.run import demo as demonstration
     from satlab.run.quiet_host import Patience
@@ -207,12 +207,13 @@ def demo(
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[
-        Path | None, typer.Option(help="HTML file. Default: report/index.html of the first run.")
+        Path | None,
+        typer.Option(help="HTML file to write. Default: report/index.html of the first run."),
     ] = None,
     json_lines: Records = False,
     csv: RecordsCsv = False,
 ) -> int:
-    """Rebuild records and report from raw files; several runs side by side."""
+    """Make the records and the report again from raw files. Several runs share one report."""
     from satlab.run import rebuild_report
 
     frames, path = rebuild_report.rebuild(folders, out, ProgressLog())
@@ -226,13 +227,15 @@ def export(
     out: Annotated[Path, typer.Option(help="File to write: NAME.parquet, NAME.csv, or NAME.har.")],
     series: Annotated[
         bool,
-        typer.Option("--series", help="Also write samples over time. Default: only summaries."),
+        typer.Option(
+            "--series", help="Also write the samples over time. Default: only the summaries."
+        ),
     ] = False,
 ) -> int:
-    """Write the records of runs as one table, with values, seed, link and versions of each run as
-    columns.
+    """Write the records of runs as one table. Each row has the values, seed, link and versions of its
+    run.
 
-    NAME.har: the requests of observed page loads (--set observed=N), HAR 1.2.
+    NAME.har has the requests of observed page loads (--set observed=N) as HAR 1.2.
     """
     from satlab.run import rebuild_report
 
@@ -247,12 +250,12 @@ def influx(
         str,
         typer.Option(
             envvar="SATLAB_INFLUX",
-            help="The database.",
+            help="InfluxDB that gets the statistics.",
             metavar="http://USER:PASSWORD@HOST:8086/DATABASE",
         ),
     ],
 ) -> int:
-    """Send the statistics of runs to an InfluxDB 1.x; sending them twice changes nothing."""
+    """Send the statistics of runs to an InfluxDB 1.x. Sending them again makes no duplicates."""
     from satlab.run import influx as database
 
     say(f"{database.send(folders, to)} points")
@@ -277,10 +280,10 @@ def import_page(
     ],
     name: Annotated[str, typer.Option(help="Name of the page: a-z, 0-9, hyphens.")],
     document: Annotated[
-        str, typer.Option(help="For a folder: path of the document in it.")
+        str, typer.Option(help="If SOURCE is a folder: path of the HTML document in it.")
     ] = "index.html",
 ) -> int:
-    """Make a page of web-targets/: objects of the same types, sizes, domains and order; no content
+    """Make a page of web-targets/ with objects of the same types, sizes, domains and order. No content
     is copied.
     """
     from pathlib import PurePosixPath
@@ -299,15 +302,16 @@ def import_page(
 @command(profile_app, name="import")
 def import_profile(
     folder: Annotated[
-        Path, typer.Argument(help="A lab of OpenSAND 8.2, in any layout of its tools.")
+        Path,
+        typer.Argument(help="Folder of an OpenSAND 8.2 lab, in the layout of any of its tools."),
     ],
     to: Annotated[
         Path | None,
-        typer.Option(help="New folder for the profile. Default: its name, in this folder."),
+        typer.Option(help="New folder for the profile. Default: ./NAME, with the name of FOLDER."),
     ] = None,
 ) -> int:
-    """Read a lab of OpenSAND, show what it has and what satlink cannot do, and write a
-    profile.
+    """Write the profile of an OpenSAND lab, and print what the lab contains and what satlink cannot
+    emulate.
     """
     from satlab.run import profile_import
 
@@ -323,7 +327,7 @@ def validate(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="Profiles, scenarios, timelines, jobs, pages, folders of these, lab.yml."
+            help="Files to check: profiles, scenarios, timelines, jobs, pages, lab.yml, or folders."
         ),
     ],
     link: LinkOptions,

@@ -20,12 +20,14 @@ vm_app = typer.Typer(
 )
 app.add_typer(vm_app, name="vm")
 LINK = ("profile", "emulator", "seed", "loss", "loss_unit", "queue_bdp")
-"""Options of the link."""
+"""Options of the link that the VM lab has."""
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--var", help="NAME=VALUE: variable of the Ansible roles. Repeatable."),
+    typer.Option("--var", help="Variable of the Ansible roles, NAME=VALUE. Repeatable."),
 ]
-JsonLines = Annotated[bool, typer.Option("--json", help="JSON lines on stdout.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON lines on stdout.")
+]
 
 
 @command(group=vm_app)
@@ -35,7 +37,7 @@ def up(
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
-    """Bring the machines up and provision them. Doing it again converges."""
+    """Start the machines and provision them. May be repeated after a failure or a change."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
@@ -64,7 +66,7 @@ def inventory(
     link: LinkOptions,
     variables: Variables = None,
 ) -> int:
-    """Write the Ansible inventory for hosts of your own, and print its path."""
+    """Write an Ansible inventory for your own hosts, and print its path."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
@@ -74,7 +76,7 @@ def inventory(
 
 @command(group=vm_app)
 def status(json_lines: JsonLines = False) -> int:
-    """Show every machine. Exit status 1 when one is down or degraded."""
+    """Show the state of every machine. Exit status 1: a machine is down or degraded."""
     from satlab.vm import vm_commands
 
     needs.ensure("link", "vm")
@@ -89,34 +91,36 @@ def run(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="NAME=VALUE: an argument of the scenario, or a new value of a constant."
+            "--set",
+            help="Value of an argument or constant of the scenario, NAME=VALUE. Repeatable.",
         ),
     ] = None,
     openbach: Annotated[
         str | None,
         typer.Option(
             envvar="SATLAB_OPENBACH",
-            help="Controller: http://LOGIN:PASSWORD@HOST:8000. Default: the lab's.",
+            help="OpenBACH controller, http://LOGIN:PASSWORD@HOST:8000. Default: the VM lab's own.",
         ),
     ] = None,
     over_ssh: Annotated[
-        bool, typer.Option("--ssh", help="Start jobs over ssh, even if there is a controller.")
+        bool, typer.Option("--ssh", help="Start jobs over ssh, even if the lab has a controller.")
     ] = False,
     influx: Annotated[
         str | None,
         typer.Option(
-            envvar="SATLAB_INFLUX", help="Send statistics to this InfluxDB 1.x. Default: the lab's."
+            envvar="SATLAB_INFLUX",
+            help="InfluxDB 1.x that gets the statistics. Default: the VM lab's own.",
         ),
     ] = None,
     deadline: Annotated[
-        float, typer.Option(help="The scenario is stopped after this many seconds.", min=1)
+        float, typer.Option(help="Stop the scenario after this time, s.", min=1)
     ] = 900.0,
     runs: Runs = Path("runs"),
     json_lines: JsonLines = False,
     quiet: Quiet = False,
 ) -> int:
-    """Run a scenario on the machines, through OpenBACH's controller or over ssh. Run folder and
-    report are those of `satlab run`.
+    """Run a scenario on the machines, through OpenBACH's controller or over ssh. It makes the same
+    run folder and report as `satlab run`.
     """
     from satlab.run.catalog import scenario_file
     from satlab.vm import vm_commands

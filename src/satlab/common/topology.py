@@ -55,7 +55,7 @@ def _named() -> Any:
 
 
 class _Model(BaseModel):
-    """Read-only, and closed to fields that the schema does not name."""
+    """Read-only. Fields that the schema does not name are refused."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, defer_build=True
@@ -102,11 +102,11 @@ SECOND = {"client2": Role.CLIENT, "server2": Role.SERVER}
 class Network(_Model):
     """A subnet.
 
-    `mtu` in bytes; `one_way_delay_ms` in ms, of the terrestrial segment, only for internet
-    networks.
+    `mtu` is in bytes. `one_way_delay_ms` is the delay of the terrestrial segment; only internet
+    networks have it.
 
-    `size`: the smallest lab with this network; networks of size small are in all labs. A node is in
-    the labs of its networks.
+    `size` is the smallest lab with this network; networks of size small are in all labs. A node is
+    in the labs of its networks.
     """
 
     model_config = ConfigDict(
@@ -132,7 +132,9 @@ class Network(_Model):
 
 
 class Interface(_Model):
-    """One end of a network: its name in `Topology.networks` and the node's address there."""
+    """The interface of a node on a network: the network's name in `Topology.networks`, and the
+    node's address.
+    """
 
     network: str
     address: Address
@@ -158,8 +160,8 @@ class Service(StrEnum):
 
 
 class Box(_Model):
-    """The disk image that machines start from, as Vagrant names it; one that is not built here has
-    a pinned version.
+    """The disk image from which machines start, by its name in Vagrant. An image that is not built
+    here has a fixed version.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$")
@@ -167,8 +169,8 @@ class Box(_Model):
 
 
 class Machine(_Model):
-    """One machine of the VM lab: its address on the control network, memory in MiB, and the
-    smallest lab it is in.
+    """One machine of the VM lab: its address on the control network, its memory in MiB, and the
+    smallest lab that has it.
     """
 
     address: Address
@@ -204,7 +206,7 @@ class Topology(_Model):
 
     Only the VM lab uses `machines`.
 
-    `ipv6`: the embedded lab's nodes have addresses of IPv6, too (`common/ipv6.py`).
+    `ipv6`: nodes of the embedded lab also have IPv6 addresses (`common/ipv6.py`).
     """
 
     schema_: Literal["satlab/lab/1"] = Field(alias="schema")

@@ -63,7 +63,7 @@ class Place:
 
     @property
     def protocol(self) -> Literal["udp", "tcp"]:
-        """Return the transport protocol of its packets."""
+        """Return the transport protocol of the flow's packets."""
         return "tcp" if self.flow["stack"] == "tcp" else "udp"
 
     @property
@@ -86,7 +86,8 @@ class Place:
 
 
 def check(request: Mapping[str, Any]) -> None:
-    """Check that this host has what the flows of a request need.
+    """Check that this host has the programs and congestion controls that the flows of a request
+    need.
 
     Raises:
         ConfigError: its kernel has not loaded a congestion control.

@@ -36,7 +36,7 @@ def of_flow(topology: Topology, flow: Mapping[str, Any]) -> dict[str, str]:
 
 
 def used(of_flows: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
-    """Return each node that a flow uses, once, with its side."""
+    """Return the nodes that flows use, each once with its side."""
     return list(dict.fromkeys((side, nodes[side]) for nodes in of_flows for side in SIDES))
 
 

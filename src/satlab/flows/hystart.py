@@ -37,8 +37,8 @@ _GUARD = threading.Lock()
 
 @contextlib.contextmanager
 def setting(is_on: bool | None) -> Iterator[None]:
-    """Switch HyStart on or off during the block; None leaves it as it is. It applies to new
-    connections of the whole host. Blocks of one process may overlap if they ask for the same.
+    """Switch HyStart on or off during the block; None changes nothing. It applies to new
+    connections of the whole host. Blocks of one process may overlap if they need the same setting.
 
     Raises: HostError: another process has set it, a block of this process needs the other setting,
     or the kernel has no HyStart.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rates that links of earlier labs of a campaign carried, so that an equal link is not saturated
-before each run.
+"""Keeps the rates that links of earlier labs of a campaign carried, so that an equal link is not
+measured before each run.
 
-The forward rate of a lab takes longer to measure than all the rest of its calibration. A wire is
-computed, not tuned: labs of equal wires differ by the host alone, which each run's own checks
-judge. So the rate is measured for the first lab of a wire, again after half an hour, and for the
-next lab after a run out of calibration.
+The forward rate of a lab takes longer to measure than the rest of its calibration. The rate of a
+wire is computed, so labs with equal wires differ only by the host, which the checks of each run
+judge. Therefore the rate is measured for the first lab of a wire, again after half an hour, and for
+the next lab after a run out of calibration.
 """
 
 import json
@@ -19,7 +19,7 @@ from satlab.common.files import write_atomically
 from satlab.run.link_probe import Echoes, Probe
 
 VARIABLE = "SATLAB_KNOWN_RATES"
-"""Names the file in which labs of a campaign keep them."""
+"""Environment variable with the file in which labs of a campaign keep known rates."""
 MAX_AGE_S = 1800.0
 
 
@@ -27,7 +27,7 @@ class KnownRates:
     """Probes within tolerance, by wire, in a file; `clock` has s since the epoch."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
-        """Keep them in a file, which need not be there."""
+        """Keep the probes in `file`, which need not exist."""
         self._file, self._clock = file, clock
 
     def keep(self, wire: str, probe: Probe) -> None:
@@ -45,7 +45,7 @@ class KnownRates:
         return age_s, Probe(rtt=Echoes(**rtt) if rtt else None, **found["probe"])
 
     def forget(self) -> None:
-        """Know nothing more: a run was out of calibration."""
+        """Forget all probes, because a run was out of calibration."""
         self._file.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, Any]:

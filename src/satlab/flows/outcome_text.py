@@ -8,7 +8,9 @@ NOTHING = "\N{EN DASH}"
 
 
 def lines(outcome: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the flows, groups and queues of an outcome, and what was out of calibration."""
+    """Yield the flows, groups and queues of an outcome, and the checks that were out of
+    calibration.
+    """
     yield f"{'flow':16} {'library':28} {'goodput':>12} {'RTT':>12} {'lost':>7}  status"
     for flow in outcome["flows"]:
         rtt = [phase["rtt_ms"]["mean"] for phase in flow["phases"] if phase["rtt_ms"]]

@@ -50,7 +50,7 @@ class AtInterface:
     clients: list[tuple[float, bytes]] = field(default_factory=list)
 
     def of(self, side: str) -> Passed:
-        """Return what a side sent."""
+        """Return the counters of the packets that a side sent."""
         return self.from_server if side == "server" else self.from_client
 
     def note_client(self, t_unix_s: float, address: bytes) -> None:

@@ -94,7 +94,7 @@ class RealRun:
 
 
 def prepare(file: Path, folder: Path) -> dict[str, Any]:
-    """Check the flows of a file, and that this host can run them; changes nothing.
+    """Check the flows of a file, and whether this host can run them. Changes nothing.
 
     Raises ConfigError, HostError.
     """
@@ -111,8 +111,10 @@ def run(
     stop: threading.Event,
     rates: KnownRates | None = None,
 ) -> RealRun:
-    """Run the flows of a file in a new lab; files go to `folder`. A wire whose rate is in `rates`
-    is not saturated again.
+    """Run the flows of a file in a new lab, and write its files to `folder`.
+
+    Calibration takes the forward rate of the link from `rates`, if an earlier lab with an equal
+    link has measured it; otherwise it measures the rate.
 
     Raises:
         ConfigError: the file is invalid.

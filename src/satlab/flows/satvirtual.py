@@ -41,7 +41,7 @@ def figures(file: Path, measured: Path) -> str:
 
 
 def ask(words: Sequence[str]) -> str:
-    """Return what `satvirtual flows` prints; status 1 is an outcome with a flow that failed.
+    """Return the output of `satvirtual flows`. Status 1 means that a flow failed.
 
     Raises:
         ConfigError: it refuses the file, with every fault.

@@ -45,8 +45,8 @@ class TcpState:
 
 
 def parse(text: str, t_unix_s: float, side: str) -> Iterator[TcpState]:
-    """Yield the connections in the output of `ss -tinHO` on a side; what is not a connection is
-    left out.
+    """Yield the connections in the output of `ss -tinHO` on a side. Lines that are not connections
+    are ignored.
     """
     for line in text.splitlines():
         words = line.split(None, 5)

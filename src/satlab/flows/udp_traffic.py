@@ -13,7 +13,7 @@ TICK_S = 0.002
 
 
 def due(elapsed_s: float, ip_bytes: int, mbps: float) -> int:
-    """Return how many packets have left by now; the first one leaves at once."""
+    """Return how many packets should have left by now. The first packet leaves at once."""
     return 1 + int(elapsed_s * mbps * 1e6 / (8 * ip_bytes))
 
 

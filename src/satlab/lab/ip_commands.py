@@ -54,7 +54,9 @@ def bridged_tap(interface: str, mtu: int, tap: Tap) -> list[str]:
 
 
 def veth(interface: str, peer: str, namespace: str, mtu: int, index: int) -> str:
-    """Make a veth pair, whose peer is in another namespace from the start. `index`: of our end."""
+    """Make a veth pair whose peer is in another namespace from the start. `index` is the number of
+    our interface.
+    """
     ours = f"{interface} index {index} mtu {mtu}"
     return f"link add dev {ours} type veth peer name {peer} mtu {mtu} netns {namespace}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The environment of jobs on the nodes of the embedded lab: a user for this run, pages, a
+"""Prepares the environment of jobs on the nodes of the embedded lab: a user for this run, pages, a
 certificate authority.
 """
 
@@ -92,8 +92,8 @@ class LabHost:
         return entity if self._entities is None else self._entities[entity]
 
     def enter(self, entity: str, job: str, variables: Mapping[str, str]) -> Entrance:
-        """Return how a job's command runs on an entity's node with its variables and the privileges
-        granted to it.
+        """Return the command that runs a job's command on an entity's node, with its variables and
+        granted privileges.
 
         Raises:
             HostError: the host cannot grant them.
@@ -164,8 +164,8 @@ class LabHost:
         }
 
     def grant(self, path: Path) -> None:
-        """Make the run's user the owner of a file or a new folder. `keep` later copies what jobs
-        wrote there.
+        """Make the run's user the owner of a file or a new folder. `keep` later copies the files
+        that jobs wrote there.
         """
         source = path
         if path.is_dir():

@@ -30,7 +30,9 @@ TRY_S = 20.0
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: on overlayfs."""
+    """The layers of a job: `FOLDER/files` and `FOLDER/packages`. `stacked`: they are mounted with
+    overlayfs.
+    """
 
     folder: Path
     stacked: bool

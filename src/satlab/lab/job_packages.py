@@ -79,7 +79,7 @@ class Apt:
             raise HostError(f"apt-get {words[0]} did not end within {APT_S:g} s", _HINT) from error
 
     def missing(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the packages, and their dependencies, that the host lacks: name to version.
+        """Return the packages, including dependencies, that the host lacks: name to version.
 
         Raises HostError: a name is unknown, or they cannot be installed together with what the host
         has.
@@ -96,7 +96,7 @@ class Apt:
         return dict(_INSTALLS.findall(done.stdout))
 
     def known(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that the host's lists of packages have."""
+        """Return the names that the host's package lists contain."""
         known = []
         for name in names:
             done = self.run("--simulate", "--no-install-recommends", "install", "--", name)

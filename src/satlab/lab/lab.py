@@ -205,11 +205,11 @@ class Lab:
         return cls(lab_id, record.topology, config, plan, found=True, lan=carried)
 
     def status(self) -> LabStatus:
-        """Look at the lab as it is now."""
+        """Return the present state of the lab."""
         return status(self.lab_id)
 
     def down(self) -> None:
-        """Take the lab down; see the function `down`."""
+        """Take the lab down, as the function `down`."""
         down(self.lab_id)
 
     def enter_argv(self, node: str) -> list[str]:

@@ -83,7 +83,7 @@ def set_link(lab_id: str, change: LinkSet) -> None:
 
 
 def show_link(lab_id: str, *, json_lines: bool) -> None:
-    """Print the parameters in force on a lab's link."""
+    """Print the present parameters of a lab's link."""
     state = control.state(_control(lab_id))
     if json_lines:
         say(

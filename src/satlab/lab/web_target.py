@@ -71,7 +71,8 @@ class Settings(BaseModel):
     title: str = Field(max_length=_TITLE_LIMIT)
     source: str
     host: str = Field(
-        pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*\.test$", description="a name below .test (RFC 6761)"
+        pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*\.test$",
+        description="host name of the page, below .test (RFC 6761)",
     )
     objects: int = Field(ge=1)
     bytes: int = Field(ge=1, description="sum of the body bytes of all objects")
@@ -84,7 +85,7 @@ class Row(BaseModel):
     order: Number
     path: str = Field(
         pattern=r"^(?:[a-z0-9][a-z0-9_-]*/)*[a-z0-9][a-z0-9_-]*\.[a-z0-9]+$",
-        description="relative to the page's root; the document is served as the root itself",
+        description="path relative to the page's root; the server sends the document for the root itself",
     )
     loaded_as: Literal["document", "stylesheet", "script", "iframe", "img"]
     mime: Literal[

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a calibration has to measure by the plan, within the tolerance of each emulator."""
+"""Computes from the plan the values that a calibration should measure, with the tolerance of each
+emulator.
+"""
 
 from dataclasses import dataclass
 

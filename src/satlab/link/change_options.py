@@ -15,14 +15,14 @@ Direction = Literal["forward", "return", "both", "terrestrial_down", "terrestria
 
 
 class ChangeOptions(Options):
-    """Possible changes besides loss model and queue; None: no change."""
+    """Changes other than those of loss model and queue. None: no change."""
 
     terminal: Annotated[
         int | None,
         limits("timeline.steps.set.terminal"),
         Help(
             "Terminal",
-            "Of this terminal alone: 1 is the ST, 2 is st-2. Default: all.",
+            "Change the link of this terminal only: 1 is the ST, 2 is st-2. Default: all.",
             "Link",
             metavar="N",
         ),
@@ -35,13 +35,18 @@ class ChangeOptions(Options):
     attenuation_db: Annotated[
         float | None,
         limits("timeline.steps.set.attenuation_db"),
-        Help("Attenuation", "Reduces the Es/N0, beyond what the profile does.", "Link", unit="dB"),
+        Help(
+            "Attenuation",
+            "Attenuation that reduces the Es/N0, in addition to the profile's.",
+            "Link",
+            unit="dB",
+        ),
     ] = None
     modcod: Annotated[
         str | None,
         Help(
             "MODCOD",
-            "forward: fixed MODCOD of EN 302 307-1, 1 to 28, or acm.",
+            "forward only: a fixed MODCOD of EN 302 307-1, 1 to 28; or acm, which adapts it.",
             "Link",
             metavar="ID",
         ),
@@ -51,7 +56,8 @@ class ChangeOptions(Options):
         limits("timeline.steps.set.symbol_rate_baud"),
         Help(
             "Symbol rate",
-            "Symbols per second, e.g. 10e6; the MODCOD stays. Not of slots on demand.",
+            "Symbols per second, for example 10e6. The MODCOD stays. Not for a return link with"
+            " slots on demand.",
             "Link",
             unit="Baud",
         ),
@@ -60,9 +66,9 @@ class ChangeOptions(Options):
         Literal["keep", "flush", "drop"] | None,
         Help(
             "Handover",
-            "Another link, with the delay, symbol rate and queue given, takes over at once; waiting"
-            " packets move to it, leave with the old one, or are dropped. With --gateway: what"
-            " happens to those; default: keep.",
+            "Replace the link by one with the given delay, symbol rate and queue. Waiting packets"
+            " move to it (keep), leave over the old link (flush), or are dropped (drop). With"
+            " --gateway: treatment of waiting packets; default: keep.",
             "Link",
         ),
     ] = None
@@ -71,25 +77,35 @@ class ChangeOptions(Options):
         limits("timeline.steps.set.gateway.id"),
         Help(
             "Gateway",
-            "both: the terminal, or all, belongs to this gateway of the lab from now on (ID in the"
-            " profile).",
+            "For direction both: move the terminal of --terminal, or all, to the gateway with this"
+            " ID in the profile.",
             "Link",
             metavar="ID",
         ),
     ] = None
     outage: Annotated[
         str | None,
-        Help("Outage", "on, off, or seconds after which it ends.", "Link", metavar="STATE"),
+        Help(
+            "Outage",
+            "on: nothing gets through. off: the outage ends. A number: an outage of so many s.",
+            "Link",
+            metavar="STATE",
+        ),
     ] = None
     loss: Annotated[
         float | None,
         limits("timeline.steps.set.loss.ratio"),
-        Help("Loss ratio", "Loss ratio in place of all losses.", "Losses", metavar="RATIO"),
+        Help(
+            "Loss ratio",
+            "Ratio of independent losses. They replace all losses of the link.",
+            "Losses",
+            metavar="RATIO",
+        ),
     ] = None
     jitter_ms: Annotated[
         float | None,
         limits("timeline.steps.set.jitter.uniform_ms"),
-        Help("Jitter", "Jitter, uniform from 0 to this.", "Timing", unit="ms"),
+        Help("Jitter", "Largest jitter. It is uniform from 0.", "Timing", unit="ms"),
     ] = None
 
 

@@ -56,7 +56,7 @@ RETURN = AliasChoices("return", "return_")
 
 
 class LinkModel(BaseModel):
-    """Read-only, and closed to fields that the schema does not name."""
+    """Read-only. Fields that the schema does not name are refused."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, defer_build=True
@@ -83,19 +83,19 @@ class _Queue(_Sparse):
 
 
 class BdpQueue(_Queue):
-    """Limit as a multiple of the direction's bandwidth-delay product."""
+    """Queue limit as a multiple of the direction's bandwidth-delay product."""
 
     bdp: Annotated[float, limits("forward.queue.bdp"), Field(allow_inf_nan=False)]
 
 
 class BytesQueue(_Queue):
-    """Limit in bytes."""
+    """Queue limit in bytes."""
 
     bytes: Annotated[int, limits("forward.queue.bytes")]
 
 
 class PacketsQueue(_Queue):
-    """Limit in packets."""
+    """Queue limit in packets."""
 
     packets: Annotated[int, limits("forward.queue.packets")]
 
@@ -111,10 +111,10 @@ class Loss(_Loss):
 
 
 class GilbertElliott(_Loss):
-    """Two states: `p` good to bad, `r` bad to good, per unit or per `step_ms`; a loss ratio in
-    each.
+    """Loss chain with a good and a bad state. `p` (good to bad) and `r` (bad to good) are
+    probabilities per unit or per `step_ms`; each state has a loss ratio.
 
-    Bad times shorter than `min_burst_ms` are good.
+    Bad periods shorter than `min_burst_ms` count as good.
     """
 
     model: Literal["gilbert-elliott"] = "gilbert-elliott"
@@ -138,7 +138,7 @@ class Bursts(_Loss):
 
 
 class Trace(_Loss):
-    """Recorded losses: lines 0 or 1, one unit each; or lines START END in seconds."""
+    """Recorded losses from a file: either a line 0 or 1 for each unit, or lines START END in s."""
 
     model: Literal["trace"] = "trace"
     file: Annotated[str, limits("forward.loss.file")]
@@ -169,13 +169,13 @@ class Reorder(_Sparse):
 
 
 class UniformJitter(LinkModel):
-    """Uniform between 0 and `uniform_ms`."""
+    """Jitter that is uniform between 0 and `uniform_ms`."""
 
     uniform_ms: Milliseconds
 
 
 class NormalJitter(LinkModel):
-    """Normal, cut at 0."""
+    """Jitter with a normal distribution, cut at 0."""
 
     mean_ms: Milliseconds
     sigma_ms: Milliseconds
@@ -201,11 +201,11 @@ _TERRESTRIAL = {"delay_ms", "loss", "jitter", "reorder", "duplicate", "corrupt",
 
 
 class Handover(_Sparse):
-    """Handover to another link; None: as in profile and configuration.
+    """Handover to another link. None: the value of profile and configuration.
 
-    `waiting`: packets in the queue move to the new link, leave with the old one, or are dropped.
-    With `rate_mbps` the new link is a plain line of this rate, without frames; it counts
-    `header_bytes` of each packet beyond IP.
+    `waiting`: packets in the queue move to the new link, leave over the old link, or are dropped.
+    With `rate_mbps` the new link is a plain line of this rate without frames, which counts
+    `header_bytes` for each packet in addition to IP.
     """
 
     waiting: Literal["keep", "flush", "drop"]
@@ -217,8 +217,8 @@ class Handover(_Sparse):
 
 
 class GatewayChange(LinkModel):
-    """The new gateway of one terminal, or of all: its id in the profile, and the treatment of
-    waiting packets.
+    """Change of gateway for one terminal or for all: the id of the new gateway in the profile, and
+    the treatment of waiting packets.
     """
 
     id: Annotated[int, limits("timeline.steps.set.gateway.id")]
@@ -311,15 +311,15 @@ class OtherLoad(_Sparse):
 
 
 class Attachment(LinkModel):
-    """A TUN: the file of its network namespace and its name there."""
+    """A TUN device: the file of its network namespace, and its name."""
 
     netns: Annotated[str, limits("st.netns")]
     tun: Annotated[str, limits("st.tun")]
 
 
 class Further(_Sparse, Attachment):
-    """A further terminal: TUN, subnets of its LAN, own addresses, and id in the profile (None:
-    equal to the ST).
+    """A terminal besides the ST: its TUN, the subnets of its LAN, its addresses, and its id in the
+    profile (None: equal to the ST).
     """
 
     subnet: Annotated[str, limits("terminals.subnet")]
@@ -330,7 +330,7 @@ class Further(_Sparse, Attachment):
 
 
 class FurtherGateway(Attachment):
-    """The gateway of a further spot: its TUN, and its id in the profile."""
+    """A gateway besides the GW, for another spot: its TUN, and its id in the profile."""
 
     id: Annotated[int, limits("gateways.id")]
 
@@ -351,7 +351,7 @@ class Probes(LinkModel):
 
     @property
     def port(self) -> int:
-        """Port of the probes; that of the logs follows it."""
+        """Port of the probes. Logs go to the next port."""
         return int(self.address.rpartition(":")[2])
 
 
@@ -591,7 +591,7 @@ def build_lan_config(topology: Topology, lab_id: str, path: LinkConfig, loss: fl
 
 
 def client_lan(topology: Topology) -> tuple[InterfaceEnd, InterfaceEnd]:
-    """Return the interfaces on the client's network: the other node's, and the client's own."""
+    """Return the interfaces on the client's network: first the other node's, then the client's."""
     client = topology.nodes[topology.node_of(Role.CLIENT)]
     ends = topology.ends(next(iter(client.interfaces.values())).network)
     near, far = sorted(ends, key=lambda end: topology.nodes[end.node].role is Role.CLIENT)

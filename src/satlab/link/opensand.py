@@ -67,8 +67,8 @@ _OF_A_SHELL = 128
 
 @dataclass(frozen=True)
 class Tap:
-    """A TAP that OpenSAND serves; the bridge over it has the same MAC, by which OpenSAND routes
-    frames.
+    """A TAP that OpenSAND serves. The bridge over it has the same MAC, because OpenSAND routes
+    frames by MAC.
     """
 
     name: str
@@ -76,8 +76,8 @@ class Tap:
 
 
 class Entity(LinkModel):
-    """An entity of the platform; `path_local` is the folder of its own logs and probes, None where
-    it keeps none.
+    """An entity of the platform. `path_local` is the folder of its own logs and probes; None if it
+    keeps none.
 
     `infrastructure` and `profile` are its files, relative to the folder of the profile.
     """
@@ -122,8 +122,8 @@ class Description(LinkModel):
 
 @dataclass(frozen=True)
 class Machine:
-    """An entity and the node that it runs on; `name` is that of its process, log and folder: sat,
-    gw, st, st4.
+    """An entity and the node on which it runs. `name` is the name of its process, log and folder:
+    sat, gw, st, st4.
     """
 
     name: str
@@ -143,8 +143,8 @@ class Platform:
     description: Description
 
     def topology(self, topology: Topology) -> Topology:
-        """Return a topology with a node for each further terminal: on the satellite and the
-        emulation network alone.
+        """Return a topology with a node for each further terminal. These nodes are only on the
+        satellite network and the emulation network.
         """
         further = {
             f"st{one.entity_id}": self._node(topology, one) for one in self.description.further_sts
@@ -251,8 +251,8 @@ def find_program() -> Path:
 
 
 def misfits(description: Description, topology: Topology) -> Iterator[Fault]:
-    """Find where profile and topology differ: addresses on the emulation network, names of
-    interfaces.
+    """Return the differences between profile and topology: addresses on the emulation network,
+    names of interfaces.
 
     A profile that was read leniently may have an address that no host can have.
     """

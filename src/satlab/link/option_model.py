@@ -22,8 +22,8 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 class Help:
     """Presentation of an option, in the annotation of its field.
 
-    `unit` of a number, `metavar` for the form of any other value; `short` is a letter. `opensand`:
-    the real OpenSAND can do it, too.
+    A number has a `unit`, any other value a `metavar` that shows its form. `short` is the letter of
+    the short flag. `opensand`: the option also works with the real OpenSAND.
     """
 
     label: str
@@ -51,7 +51,7 @@ class Option:
 
     @property
     def text(self) -> str:
-        """The help with the limits."""
+        """The help text, with the limits."""
         return f"{self.help.text.rstrip('.')}; {self.range}." if self.range else self.help.text
 
 
@@ -86,7 +86,7 @@ def options_of(model: type[Options]) -> tuple[Option, ...]:
 
 
 def fault_of(model: type[Options], detail: Any) -> Fault:
-    """Return the fault that is described in one of pydantic's errors."""
+    """Return the fault for one of pydantic's errors."""
     name, value = str(detail["loc"][0]), detail["input"]
     option = next(option for option in options_of(model) if option.name == name)
     shown = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"

@@ -70,8 +70,8 @@ class PathOptions(Options):
         str,
         Help(
             "Profile",
-            "The link: geo, leo, geo-acm, -dama, -scpc, -aloha, -terminals, -spots; or a folder of"
-            " OpenSAND XML.",
+            "Profile of the link: geo, leo, geo-acm, geo-dama, geo-scpc, geo-aloha, geo-terminals,"
+            " geo-spots, or a folder of OpenSAND XML.",
             "Link",
             metavar="PROFILE",
             short="p",
@@ -82,7 +82,8 @@ class PathOptions(Options):
         Emulator,
         Help(
             "Emulator",
-            "Carries the satellite segment; opensand must be installed, or SATLAB_OPENSAND set.",
+            "Program that carries the satellite segment; opensand must be installed, or named by"
+            " SATLAB_OPENSAND.",
             "Link",
             opensand=True,
         ),
@@ -90,14 +91,19 @@ class PathOptions(Options):
     seed: Annotated[
         int,
         limits("seed"),
-        Help("Seed", "Seed of losses and jitter; same seed, same losses.", "Link", metavar="N"),
+        Help(
+            "Seed",
+            "Seed of losses and jitter. The same seed gives the same losses.",
+            "Link",
+            metavar="N",
+        ),
     ] = 1
     terrestrial_delay_ms: Annotated[
         float | None,
         limits("terrestrial_one_way_delay_ms"),
         Help(
             "Terrestrial delay",
-            "One-way delay from gateway to server; default: vagrant/lab.yml.",
+            "One-way delay from gateway to server. Default: the delay in vagrant/lab.yml.",
             "Link",
             unit="ms",
             opensand=True,
@@ -108,7 +114,7 @@ class PathOptions(Options):
         limits("forward.queue.bdp"),
         Help(
             "Queue limit in BDP",
-            "Queue limit, multiples of each direction's bandwidth-delay product (BDP).",
+            "Queue limit as a multiple of the bandwidth-delay product (BDP) of each direction.",
             "Queue and AQM",
             unit="BDP",
         ),
@@ -118,7 +124,7 @@ class PathOptions(Options):
         limits("forward.loss.ratio"),
         Help(
             "Loss ratio",
-            "Independent losses on the satellite link, each direction.",
+            "Ratio of independent losses on the satellite link, in each direction.",
             "Losses",
             metavar="RATIO",
         ),
@@ -127,8 +133,8 @@ class PathOptions(Options):
         Timing,
         Help(
             "Timing",
-            "Release frames at their end (standards), or in batches as OpenSAND does, every 10 and"
-            " 26.5 ms.",
+            "standard: release a frame at its end. opensand: in batches, every 10 ms (forward) and"
+            " 26.5 ms (return).",
             "Timing",
         ),
     ] = "standard"
@@ -136,15 +142,20 @@ class PathOptions(Options):
         bool,
         Help(
             "OpenSAND's defects",
-            "With --timing opensand: lose what 8.2.0 loses in nearly full BBFRAMEs; queues are the"
-            " profile's FIFOs.",
+            "With --timing opensand: drop packets as OpenSAND 8.2.0 does in nearly full BBFRAMEs,"
+            " and use the profile's FIFOs as queues.",
             "Timing",
         ),
     ] = False
     jitter_ms: Annotated[
         float,
         limits("forward.jitter.uniform_ms"),
-        Help("Jitter", "Jitter, uniform from 0 to this, order kept.", "Timing", unit="ms"),
+        Help(
+            "Jitter",
+            "Largest jitter. It is uniform from 0, and packets keep their order.",
+            "Timing",
+            unit="ms",
+        ),
     ] = 0.0
 
     @field_validator("opensand_defects")
@@ -156,15 +167,24 @@ class PathOptions(Options):
 
 
 class LossOptions(Options):
-    """Loss processes."""
+    """Options of loss processes."""
 
     loss_unit: Annotated[
         LossUnit,
-        Help("Loss unit", "Unit of losses: packet (IP) or frame (BBFRAME, burst).", "Losses"),
+        Help(
+            "Loss unit",
+            "What one loss takes: an IP packet, or a frame (BBFRAME or burst).",
+            "Losses",
+        ),
     ] = "packet"
     loss_model: Annotated[
         str | None,
-        Help("Loss model", f"A further loss process: {LOSS_MODELS}.", "Losses", metavar="MODEL"),
+        Help(
+            "Loss model",
+            f"Loss process besides independent losses: {LOSS_MODELS}.",
+            "Losses",
+            metavar="MODEL",
+        ),
     ] = None
 
     @field_validator("loss_model")
@@ -255,14 +275,14 @@ class ImpairmentOptions(Options):
 
 
 class QueueOptions(Options):
-    """The queue of each direction."""
+    """Options of the queue of each direction."""
 
     queue: Annotated[
         str | None,
         Field(max_length=32),
         Help(
             "Queue limit",
-            f"Queue limit with its unit, in place of BDP: {QUEUES}.",
+            f"Queue limit with its unit, for example {QUEUES}.",
             "Queue and AQM",
             metavar="LIMIT",
         ),
@@ -271,7 +291,7 @@ class QueueOptions(Options):
         Aqm | None,
         Help(
             "AQM",
-            "Active queue management; without it the queue drops at its limit.",
+            "Active queue management. Without it the queue drops packets only at its limit.",
             "Queue and AQM",
         ),
     ] = None
@@ -280,7 +300,7 @@ class QueueOptions(Options):
         limits("forward.queue.target_ms"),
         Help(
             "AQM target",
-            "Acceptable waiting time; default: 5, of pie 15.",
+            "Waiting time that the AQM accepts. Default: 5 for codel and fq-codel, 15 for pie.",
             "Queue and AQM",
             unit="ms",
         ),
@@ -291,14 +311,18 @@ class QueueOptions(Options):
         Field(gt=0),
         Help(
             "AQM interval",
-            "Interval of codel and fq-codel, no less than the RTT; default: 100.",
+            "Interval of codel and fq-codel, at least the RTT. Default: 100.",
             "Queue and AQM",
             unit="ms",
         ),
     ] = None
     ecn: Annotated[
         bool,
-        Help("ECN", "With AQM: mark ECN-capable packets in place of early drops.", "Queue and AQM"),
+        Help(
+            "ECN",
+            "With --aqm: mark ECN-capable packets instead of dropping them early.",
+            "Queue and AQM",
+        ),
     ] = False
 
     @field_validator("queue")
@@ -321,7 +345,7 @@ class QueueOptions(Options):
         return value
 
     def queue_rule(self, limit: str) -> Queue:
-        """Return the queue; `limit` unless another limit is chosen."""
+        """Return the queue. Its limit is `limit` unless `--queue` sets one."""
         times = {"target_ms": self.aqm_target_ms, "interval_ms": self.aqm_interval_ms}
         return queue_limit(
             self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times}
@@ -329,16 +353,15 @@ class QueueOptions(Options):
 
 
 class LabOptions(Options):
-    """The lab around the satellite link: terminals, IP versions, the client's LAN."""
+    """Options of the lab around the satellite link: terminals, IP versions, the client's LAN."""
 
     terminals: Annotated[
         int | None,
         Field(ge=1, le=MOST_TERMINALS),
         Help(
             "Terminals",
-            "Terminals that share the satellite link, equal to the profile's ST; default: those of"
-            " the profile, or as many as lab.yml names. Each has a client: client, client-2 and"
-            " so on",
+            "Number of equal terminals, each with its client (client, client-2, ...). Default: the"
+            " terminals of the profile or of lab.yml",
             "Link",
             metavar="N",
         ),
@@ -347,8 +370,8 @@ class LabOptions(Options):
         Literal["4", "6", "both"],
         Help(
             "IP versions",
-            "Addresses of the lab's nodes; 6: both versions, and scenarios reach their server over"
-            " IPv6.",
+            "IP versions of the nodes' addresses. 6: nodes have both, and scenarios reach their"
+            " server over IPv6.",
             "Link",
         ),
     ] = "4"
@@ -357,7 +380,7 @@ class LabOptions(Options):
         limits("timeline.steps.set.loss.ratio"),
         Help(
             "LAN loss ratio",
-            "Losses on the client's LAN, e.g. its Wi-Fi, each direction.",
+            "Ratio of losses on the client's LAN, for example its Wi-Fi, in each direction.",
             "Losses",
             metavar="RATIO",
             opensand=True,
@@ -407,7 +430,7 @@ class LocalOptions(Options):
         bool,
         Help(
             "Lenient",
-            "Accept what OpenSAND's loader accepts of a profile, with warnings.",
+            "Warn about faults of a profile that OpenSAND's loader accepts, and go on.",
             "Link",
             opensand=True,
         ),
@@ -416,8 +439,8 @@ class LocalOptions(Options):
         Path | None,
         Help(
             "Timeline",
-            "JSON list of changes at their times, s since the lab is up; of a run, since its"
-            " scenario starts.",
+            "JSON file with timed changes of the link, in s since the scenario starts (`up`: since"
+            " the lab is up).",
             "Timing",
             metavar="FILE",
             opensand=True,
@@ -427,8 +450,8 @@ class LocalOptions(Options):
         str | None,
         Help(
             "Probes",
-            "Collector that gets the link's samples over UDP as OpenSAND's probes (its port:"
-            " 5361).",
+            "Send the link's samples as OpenSAND's probes over UDP to this collector (OpenSAND's:"
+            " port 5361).",
             "Output",
             metavar="ADDRESS:PORT",
             opensand=True,

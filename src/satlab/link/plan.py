@@ -72,8 +72,8 @@ class FirstPacket(LinkModel):
 
 
 class DemandPlan(LinkModel):
-    """Slots on demand: a superframe's bursts, of all terminals and of the ST's constant rate; one
-    request a synchro.
+    """Slots on demand: bursts of a superframe for all terminals and for the ST's constant rate, and
+    the time between two requests.
     """
 
     carrier_slots: int
@@ -103,8 +103,8 @@ class ScpcPlan(ForwardPlan):
 
 
 class RttPlan(LinkModel):
-    """RTT of an 84-byte IPv4 echo on an idle link, ms: `configured` is propagation, the others add
-    the frame model.
+    """RTT of an 84-byte IPv4 echo on an idle link, ms. `configured` is the propagation alone; the
+    others include the frame model.
     """
 
     configured: float
@@ -114,8 +114,8 @@ class RttPlan(LinkModel):
 
 
 class TerminalPlan(LinkModel):
-    """A terminal with its own profile, at the start. `forward_rate_bps` is the whole carrier's in
-    its MODCOD.
+    """State of a terminal with its own profile, at the start. `forward_rate_bps` is the rate of the
+    whole carrier in the terminal's MODCOD.
     """
 
     terminal: int

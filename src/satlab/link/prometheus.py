@@ -195,7 +195,7 @@ def _put(
 
 @dataclass
 class Totals:
-    """Counts added up over samples, by family and labels; `last`: the latest sample."""
+    """Sums of the counts of samples, by family and labels. `last` is the latest sample."""
 
     last: dict[str, Any] | None = None
     counts: Values = field(default_factory=dict)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands of satlink that answer and exit: their answers and refusals."""
+"""Runs the commands of satlink that print an answer and exit."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def ask(
 def run(
     satlink: Path, verb: str, arguments: Sequence[str], refused: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `satlink VERB ARGUMENTS`; `refused` is the message of a refusal without one.
+    """Run `satlink VERB ARGUMENTS`. `refused` is the message if satlink refuses without giving one.
 
     Raises:
         ConfigError: satlink refuses what the arguments name; holds its own fault lines.

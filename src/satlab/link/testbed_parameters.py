@@ -23,7 +23,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Testbed:
-    """The scenario's own settings, the link, and its changes when the scenario starts."""
+    """The settings of the scenario, the link, and the link's changes when the scenario starts."""
 
     __test__ = False  # no class of tests
     settings: Mapping[str, str]
@@ -61,7 +61,7 @@ def _fault(name: str, value: str) -> Fault | None:
 
 
 def starting_with(link: LinkRequest, changes: tuple[LinkSet, ...]) -> LinkRequest:
-    """Return a link whose timeline starts with some changes."""
+    """Return the link with `changes` at the start of its timeline."""
     if not changes:
         return link
     steps = tuple(TimelineStep.model_validate({"at_s": 0, "set": change}) for change in changes)

@@ -12,9 +12,9 @@ from typing_extensions import TypedDict
 
 @with_config(ConfigDict(extra="forbid"))
 class Metadata(TypedDict):
-    """Which job sent a statistic, and when."""
+    """The job that sent a statistic, and the time."""
 
-    time: Annotated[int, Field(description="ms since the epoch")]
+    time: Annotated[int, Field(description="time in ms since the epoch")]
     is_file: bool
     job_name: str
     agent_name: str

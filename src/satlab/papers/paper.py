@@ -18,8 +18,8 @@ from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.papers import published
 from satlab.papers.figures import FIGURES
-from satlab.papers.names import CLOCKS, Clock
 from satlab.papers.published import Published, Strict
+from satlab.papers.shipped_papers import CLOCKS, Clock
 
 LAB_S = 15.0
 """Time for a lab's start, calibration and end, and for the figures of its run, s."""
@@ -145,8 +145,8 @@ class Cell(Strict):
 
 
 class Rule(Strict):
-    """Bounds of a figure of a cell, in each phase named, or all; of its difference to another cell
-    (`minus`) or its ratio (`over`).
+    """Bounds of a figure of a cell, or of its difference to another cell (`minus`) or ratio to
+    another cell (`over`). They apply to each phase in `phases`, or to all.
     """
 
     figure: str
@@ -159,8 +159,8 @@ class Rule(Strict):
 
 
 class Conclusion(Strict):
-    """A conclusion of the paper, and the rules by which it holds here. `undecided`: why these runs
-    cannot judge it; the rules' figures are shown all the same.
+    """A conclusion of the paper, and the rules that decide whether it holds here. `undecided` is
+    the reason why these runs cannot decide it; the figures of the rules are shown nevertheless.
     """
 
     id: str
@@ -179,8 +179,8 @@ class Agreement(Strict):
 
 
 class Long(Strict):
-    """Number of runs of cells that are expected to take longer than `over_s`, unless a cell sets
-    its own.
+    """Number of runs of cells that are expected to take longer than `over_s`. A cell's own `runs`
+    takes precedence.
     """
 
     over_s: float = Field(gt=0)
@@ -188,11 +188,15 @@ class Long(Strict):
 
 
 class Plot(Strict):
-    """A plot over cells. `lines` and `bars`: a figure over the factor `x`, a series for each value
-    of `series`; `over_time`: goodput, window and RTT of the cells with the same id but for the last
-    part; `area`: working areas; `flows`: goodput of each flow over time; `received`: bytes and
-    goodput of bulk transfers over time, and the ratio of each of the `pairs` of ids' last parts.
-    `formula`: a figure drawn as a line without marks.
+    """A plot over cells.
+
+    - `lines` and `bars`: one figure over the factor `x`, a series for each value of `series`.
+      `formula` names a second figure, drawn as a line without marks.
+    - `over_time`: goodput, window and RTT of cells whose ids differ in the last part only.
+    - `area`: the working areas.
+    - `flows`: goodput of each flow over time.
+    - `received`: bytes and goodput of bulk transfers over time. Each of the `pairs` names the last
+      parts of two ids, whose ratio is drawn.
     """
 
     kind: Literal["lines", "bars", "over_time", "area", "flows", "received"]
@@ -208,9 +212,11 @@ class Plot(Strict):
 
 
 class Grid(Strict):
-    """A table: a row for each value of the factor `rows`; a column for each value of the factor
-    `columns` (of `only` those named, in this order), or without it for each of the `figures`, of
-    which else there is one. With `published` the paper's figure follows in brackets.
+    """A table over cells, with a row for each value of the factor `rows`.
+
+    With `columns` there is a column for each value of that factor, and `figures` has one name.
+    `only` selects values of `columns` and their order. Without `columns` there is a column for each
+    of the `figures`. With `published` the paper's figure follows in brackets.
     """
 
     title: str
@@ -224,9 +230,11 @@ class Grid(Strict):
 
 
 class Paper(Strict):
-    """paper.yml, with what real.yml replaces under the real clock, and the `published` figures.
+    """paper.yml, with the fields that real.yml replaces under the real clock, and the `published`
+    figures.
 
-    `leave_out_uncalibrated`: runs out of calibration have no figures; otherwise they count.
+    With `leave_out_uncalibrated` runs out of calibration have no figures; otherwise their figures
+    count.
     """
 
     schema_: Literal["satlab/paper/1"] = Field(alias="schema")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A paper's reproduction as one HTML file: conclusions, figures next to the published
-ones, and the plots.
+"""Writes the reproduction of a paper as one HTML file: conclusions, figures next to the published
+figures, and plots.
 """
 
 from collections.abc import Iterator

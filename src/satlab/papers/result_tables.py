@@ -30,7 +30,9 @@ def comparisons(results: PaperResults) -> Table:
 
 
 def agreements(results: PaperResults) -> Table:
-    """Return the agreement of the figures with the published ones, of which there is one at least."""
+    """Return the agreement of the figures with the published figures; at least one figure is
+    published.
+    """
     rows = [one.row() for one in results.agreements]
     cells = [[*(row | {"Verdict": _verdict(row["Verdict"])}).values()] for row in rows]
     title = "Agreement with the published figures"

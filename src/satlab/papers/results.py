@@ -260,7 +260,7 @@ class PaperResults:
 
     @cached_property
     def agreements(self) -> list[AgreementResult]:
-        """Judge the agreement of the figures with the published ones."""
+        """Return how near the figures are to the published figures."""
         return [self._agreement(agreement) for agreement in self.paper.agreements]
 
     def _agreement(self, agreement: Agreement) -> AgreementResult:

@@ -15,14 +15,14 @@ from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.papers import cell_run as outcomes
-from satlab.papers import figures, flow_request, names, paper, paper_report
+from satlab.papers import figures, flow_request, paper, paper_report, shipped_papers
 from satlab.papers.cell_run import Run
 from satlab.papers.judgement import Judgement
 from satlab.papers.results import PaperResults
 
 RENO, BBR = "test4/newreno", "test4/bbr3"
-PAPERS = [name for name, clocks in names.CLOCKS.items() if "virtual" in clocks]
-FLOWS = [(name, clock) for name in PAPERS for clock in names.CLOCKS[name]]
+PAPERS = [name for name, clocks in shipped_papers.CLOCKS.items() if "virtual" in clocks]
+FLOWS = [(name, clock) for name in PAPERS for clock in shipped_papers.CLOCKS[name]]
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def simulated(name: str, cells: list[str], runs: int = 1, **given: Any) -> Paper
 
 
 def test_every_name_has_its_clocks() -> None:
-    assert get_args(names.PaperName) == tuple(names.CLOCKS)
+    assert get_args(shipped_papers.PaperName) == tuple(shipped_papers.CLOCKS)
 
 
 def test_seed_003_is_that_of_the_paper() -> None:
@@ -100,7 +100,7 @@ def test_the_readme_of_seed_003_has_the_published_share_of_the_link() -> None:
 
 
 @pytest.mark.parametrize(("name", "clock"), FLOWS)
-def test_quick_serves_every_conclusion_and_relation(name: str, clock: names.Clock) -> None:
+def test_quick_serves_every_conclusion_and_relation(name: str, clock: shipped_papers.Clock) -> None:
     about = paper.load(name, clock)
     quick = about.select(None, quick=True)
     needed = {
@@ -114,7 +114,7 @@ def test_quick_serves_every_conclusion_and_relation(name: str, clock: names.Cloc
 
 
 @pytest.mark.parametrize(("name", "clock"), FLOWS)
-def test_every_cell_is_a_valid_request(name: str, clock: names.Clock) -> None:
+def test_every_cell_is_a_valid_request(name: str, clock: shipped_papers.Clock) -> None:
     about = paper.load(name, clock)
     validator = jsonschema.Draft202012Validator(schema("virtual-flows"))
     for cell in about.cells:

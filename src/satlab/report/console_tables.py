@@ -45,9 +45,7 @@ FAILURE_COLUMNS = ("Metrics without value", "Status", "Where", "Reason")
 
 
 def terminal_tables(frames: Sequence[collect.Table]) -> list[TerminalTable]:
-    """Return tables of goodput, page metrics, calibration and failed samples; empty ones are left
-    out.
-    """
+    """Return the tables of goodput, page metrics, calibration and failed samples that have rows."""
     rows = read.summaries(frames)
     shared = Counter(_name(row) for row in {row.run_id: row for row in rows}.values())
     names = {

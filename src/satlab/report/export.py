@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Exports records of runs as one table, with columns for what distinguishes the runs."""
+"""Exports records of runs as one table, with columns for the settings that distinguish the runs."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ Runs = Mapping[str, Sequence[SummaryRecord]]
 
 
 def terminals(runs: Runs) -> Table | None:
-    """Return what each terminal did, of the runs with several."""
+    """Return the figures of each terminal, for runs with several terminals."""
     head = (
         "Direction",
         "Terminal",

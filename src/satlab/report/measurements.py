@@ -76,8 +76,8 @@ class BulkTransfer:
 
     @property
     def name(self) -> str:
-        """Name the transport and its congestion control; a transfer that left nothing is named
-        after its job.
+        """Return the transport and its congestion control. A failed transfer without these labels
+        has the name of its function in the scenario.
         """
         if "transport" not in self.labels:
             return self.labels.get("function", "")
@@ -88,7 +88,8 @@ class BulkTransfer:
 class MediaFigure:
     """One stream of packets or adaptive video, as its receiver measured it.
 
-    `values` by metric, with the statistic of a delay behind it: bit/s, ms, s, ratios, counts, MOS.
+    Keys of `values` are the metric, followed by the statistic if the metric is a delay. Units: bit/s,
+    ms, s, ratios, counts, MOS.
     """
 
     run_id: str
@@ -299,8 +300,8 @@ def _page_figure(group: Mapping[str, SummaryRecord]) -> PageFigure:
 
 
 def kind_of_load(protocol: str, pep: str) -> str:
-    """Name what loads have in common that are compared with each other: the protocol, and the PEP
-    if there is one.
+    """Return the kind of a load: its protocol, and the PEP if there is one. Only loads of the same
+    kind are compared.
     """
     name = PROTOCOLS.get(protocol, protocol)
     return name if pep == collect.NO_PEP else f"{name}, PEP {pep}"

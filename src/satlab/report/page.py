@@ -88,7 +88,7 @@ class Table:
 
 
 def all_but(head: Sequence[str], texts: int) -> frozenset[str]:
-    """Return the names of the columns behind the first `texts` ones."""
+    """Return the names of all columns but the first `texts`."""
     return frozenset(head[texts:])
 
 
@@ -103,7 +103,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and their values: where a run comes from, what words mean."""
+    """A list of names and values, for example the origin of a run or definitions of words."""
 
     facts: Sequence[tuple[str, str]]
     title: str = ""
@@ -164,9 +164,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Spans:
-    """Horizontal bars from `start` on, in the unit of the x axis; one for each of `y`.
+    """Horizontal bars that begin at `start`, in the unit of the x axis; one for each of `y`.
 
-    `texts`: what each is, shown when it is pointed at, above `hover`.
+    `texts` describe the bars, and appear above `hover` when the pointer is on a bar.
     """
 
     name: str
@@ -272,7 +272,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Filmstrip:
-    """Filmstrips over the same times."""
+    """Several filmstrips over the same times."""
 
     times: Sequence[str]
     strips: Sequence[Strip]

@@ -20,8 +20,8 @@ from satlab.report.page import Points
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """One run folder, read: its manifest, link plan, records, stored loads, and what is wrong with
-    its raw files.
+    """The content of one run folder: manifest, link plan, records, stored loads, and faults of its
+    raw files.
     """
 
     manifest: collect.Manifest
@@ -45,8 +45,8 @@ class ReportedRun:
 
     @cached_property
     def carried(self) -> Points:
-        """Return what the forward link carries from when on, bit/s of TCP payload; empty where that
-        is not known.
+        """Return the rates that the forward link carries, bit/s of TCP payload, each with its
+        start; empty if they are not known.
         """
         if self.link is None:
             return ()
@@ -55,7 +55,9 @@ class ReportedRun:
         return capacity_over_time(since_jobs, self.link["forward"])
 
     def carried_by(self, one: BulkTransfer) -> Points:
-        """Return what the forward link carries, for a transfer that it carried."""
+        """Return the rates that the forward link carries, for a transfer on the forward link;
+        otherwise nothing.
+        """
         kind = one.labels.get("transport"), one.labels.get("direction")
         return self.carried if kind == ("TCP", "download") else ()
 
@@ -107,7 +109,7 @@ class ReportedRun:
 
 
 def read_run(folder: Path, run: collect.Collected) -> ReportedRun:
-    """Complete what was collected of a run folder. Raises `collect.RunFolderError`."""
+    """Read the parts of a run folder that `collect` does not read. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
     return ReportedRun(
         about,
@@ -121,7 +123,7 @@ def read_run(folder: Path, run: collect.Collected) -> ReportedRun:
 
 
 def capacity_over_time(modcod_ids: Points, forward: Mapping[str, Any]) -> Points:
-    """Return (s, bit/s of TCP payload) at the start and at each change; empty where the rate of a
+    """Return (s, bit/s of TCP payload) at the start and at each change; empty if the rate of a
     MODCOD is unknown.
 
     `modcod_ids`: (s since the first job, MODCOD); what is before the first job counts at 0.
@@ -141,7 +143,7 @@ def capacity_over_time(modcod_ids: Points, forward: Mapping[str, Any]) -> Points
 
 
 def mean_capacity_bps(points: Points, times_s: Iterable[float]) -> float | None:
-    """Return the mean of what is in force at these times; None without points or times."""
+    """Return the mean of the capacity at these times; None without points or times."""
     if not points:
         return None
     starts = [t_s for t_s, _ in points]
@@ -175,8 +177,8 @@ def _options(plan: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def names(runs: Sequence[ReportedRun]) -> dict[str, str]:
-    """Name runs, by id: scenario and profile; alike ones also by what differs of emulator and
-    arguments, or by their id.
+    """Return a name for each run, by its id. It has scenario and profile; if names are equal, also
+    the differences in emulator and arguments, or the id.
     """
     short = {
         run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs

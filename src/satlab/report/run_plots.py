@@ -79,10 +79,11 @@ class RunSeries:
 
 @dataclass(frozen=True)
 class Bulk:
-    """One bulk transfer to draw, by its name in `run`; `clock_error_s`: how sure its clock is.
+    """One bulk transfer to draw, by its name in `run`. `clock_error_s` is the uncertainty of its
+    clock.
 
-    `capacity`: what the link carries from when on (s since the jobs began, bit/s), where that
-    changes.
+    `capacity`: the rates that the link carries, each with its start (s since the jobs began,
+    bit/s), if the rate changes.
     """
 
     run: RunSeries
@@ -93,7 +94,7 @@ class Bulk:
     capacity: Points = ()
 
     def of_sender(self, metric: str, scale: float) -> Points:
-        """Return a series of the transfer's first flow."""
+        """Return a series of the first flow of the transfer."""
         return self.run.since_jobs(metric, scale, 0.5, transfer=self.transfer, flow="1")
 
     def of_link(self, metric: str, scale: float) -> Points:
@@ -159,7 +160,7 @@ def goodput(bulks: Sequence[Bulk]) -> Plot | None:
 
 @dataclass(frozen=True)
 class StackRow:
-    """A series over the time of a run, in a row of its own."""
+    """A series over the time of a run, drawn in its own row."""
 
     name: str
     unit: str
@@ -173,7 +174,7 @@ class StackRow:
 
 
 def window(bulk: Bulk, number: int) -> Plot | None:
-    """Draw window, forward queue and RTT of one transfer over one time axis."""
+    """Draw window, forward queue and RTT of one transfer on one time axis."""
     rows = [
         StackRow("Congestion window", "MB", bulk.of_sender("cwnd_bytes", 1e-6)),
         StackRow("Forward queue", "MB", bulk.of_link("link_queue_bytes", 1e-6)),

@@ -68,7 +68,7 @@ def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) ->
 
 
 class RunReport:
-    """What is known of some runs, as parts of pages."""
+    """Makes the parts of pages about some runs."""
 
     def __init__(self, title: str, runs: Sequence[ReportedRun]) -> None:
         self.title = title
@@ -198,7 +198,7 @@ class RunReport:
         return Tile(f"{figure.median / 1000:.2f}", caption, "s")
 
     def alerts(self) -> list[Text]:
-        """Return what is wrong with raw files, and which runs have no end."""
+        """Return the faults of raw files, and the runs that have not ended."""
         altered = [
             f"{run.manifest.run_id}: {finding}" for run in self.runs for finding in run.altered
         ]
@@ -284,7 +284,9 @@ class RunReport:
         )
 
     def page_plots(self) -> list[Plot]:
-        """Draw every load, then one waterfall per protocol and run, all over the same time."""
+        """Draw every load, then one waterfall per protocol and run. All plots have the same time
+        axis.
+        """
         groups = self._page_groups()
         spread = run_plots.page_spread(self.rows, self.page_figures, self.published, groups)
         typical = {
@@ -317,7 +319,9 @@ class RunReport:
         return [films] if films else []
 
     def phase_plots(self) -> list[Plot]:
-        """Draw the phases of the requests of typical observed loads, all over the same time."""
+        """Draw the phases of the requests of typical observed loads. All plots have the same time
+        axis.
+        """
         loads = self._observed()
         ends_ms = [request.end_ms or 0.0 for one in loads for request in one.load.requests]
         until_s = max(ends_ms, default=0.0) / 1000

@@ -177,7 +177,7 @@ LINK_COLUMNS = {
 
 
 def link(runs: Mapping[str, Sequence[SummaryRecord]]) -> Table:
-    """Return what the emulator counted in each direction while the jobs ran, by the runs' names."""
+    """Return the emulator's counters of each direction while the jobs ran, by the runs' names."""
     groups: dict[str, list[Row]] = {}
     for run, records in runs.items():
         directions: dict[str, dict[str, str]] = {}
@@ -222,7 +222,7 @@ def mbits(value: float | None) -> str:
 
 
 class Quantity(NamedTuple):
-    """A number and its unit in words; without a unit where it is no number."""
+    """A value and its unit as text. A value that is not a number has no unit."""
 
     amount: str
     unit: str

@@ -68,7 +68,7 @@ Processes = Mapping[tuple[int, int], Running]
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class ProgramLoad:
-    """Processes of one name on a node, and the share of a core that they had, %."""
+    """All processes of one name on a node, and their share of a core, %."""
 
     node: str
     program: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{1,24}$")]

@@ -215,7 +215,7 @@ class NetnsHost:
             )
 
     def broken(self, lab: Lab) -> str:
-        """Return what has broken the lab, or that another process has taken it down."""
+        """Return why the lab is not up; empty if it is up."""
         status = lab.status()
         return "" if status.phase == "up" else status.reason or "the lab was taken down"
 

@@ -47,10 +47,11 @@ Count = Annotated[int, Field(ge=0)]
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Flow:
-    """An established connection that has sent data, as its sender sees it; `node` is the sender's.
+    """An established connection that has sent data, as its sender sees it. `node` is the node of
+    the sender.
 
-    `source`: the reporter: kernel, satperf with its stack, or satpep. Fields that it does not
-    report are None or empty.
+    `source` says who reports the flow: the kernel, satperf with its stack, or satpep. Fields that
+    the source does not report are None or empty.
     """
 
     source: Text64
@@ -224,8 +225,8 @@ class Followed:
     _rest: bytes = b""
 
     def span(self, size: int) -> tuple[int, int]:
-        """Return offset and number of the bytes to read in a file of this size: the new ones, at
-        most MOST_READ.
+        """Return offset and number of the new bytes to read in a file of this size, at most
+        MOST_READ.
 
         A file that has become shorter was emptied, and is read from its start.
         """
@@ -236,9 +237,9 @@ class Followed:
         return self.offset, size - self.offset
 
     def add(self, data: bytes) -> None:
-        """Take what was read there.
+        """Add the bytes that were read.
 
-        A line that is not whole waits for its rest, what is not JSON is left out.
+        An incomplete line is kept until its rest is read. Lines that are not JSON are ignored.
         """
         self.offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -301,7 +302,7 @@ class ReportedFlows:
 
 
 def follow(followed: Followed, pid: int, name: str) -> None:
-    """Read what a process has written since the last call."""
+    """Return the samples that a process has written since the last call."""
     descriptor = open_report(pid, name)
     if descriptor is None:
         return

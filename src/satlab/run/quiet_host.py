@@ -71,8 +71,8 @@ def measured(
     log: ProgressLog,
     stop: threading.Event,
 ) -> T:
-    """Take a measurement on a quiet host, and repeat it while it is out of calibration (`is_off`
-    returns why). Return the last one; the log has the earlier ones with the reasons.
+    """Measure on a quiet host, and repeat the measurement while it is out of calibration (`is_off`
+    returns the reason). Return the last measurement. The log has the reasons of the earlier ones.
     """
     for attempt in range(patience.retries + 1):
         wait_until_quiet(patience.wait_quiet_s, log, stop)

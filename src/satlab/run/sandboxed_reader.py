@@ -22,7 +22,7 @@ from pathlib import Path
 import polars
 
 import collect
-from collect import raw, reader, run_folder
+from collect import raw, reader, run_records
 from satlab.common import paths, plain_files, processes, scratch
 from satlab.common.errors import HostError
 from satlab.lab import privileges, sandbox
@@ -59,7 +59,7 @@ def collected(folder: Path) -> collect.Collected:
 
 def stored(folder: Path) -> collect.Stored:
     """Read the stored data of a run's jobs. Raises HostError."""
-    if not run_folder.stores_more(folder):
+    if not run_records.stores_more(folder):
         return collect.Stored(loads=[], legs=[])
     with _read(folder, "stored") as out:
         return _stored(out)
@@ -72,11 +72,11 @@ def without_writing(folder: Path, *, is_own: bool = False) -> collect.Collected:
     pipe, or kilobytes that become gigabytes. Raises HostError.
     """
     collect.manifest(folder)
-    table = folder / run_folder.TABLE
+    table = folder / run_records.TABLE
     if is_own and table.exists():
         return collect.Collected(polars.scan_parquet(table), stored(folder))
     with _read(folder, "stored", "records") as out:
-        return collect.Collected(polars.read_parquet(out / run_folder.TABLE), _stored(out))
+        return collect.Collected(polars.read_parquet(out / run_records.TABLE), _stored(out))
 
 
 def _stored(out: Path) -> collect.Stored:
@@ -89,10 +89,10 @@ def _stored(out: Path) -> collect.Stored:
 
 def _replace(out: Path, folder: Path) -> Path:
     """Put the reader's table into the run folder. Raises HostError if it is not one."""
-    table = folder / run_folder.TABLE
+    table = folder / run_records.TABLE
     new = table.with_name(f".{table.name}.{os.getpid()}")
     try:
-        with raw.open_plain(out, run_folder.TABLE, TABLE_BYTES) as file, new.open("xb") as copy:
+        with raw.open_plain(out, run_records.TABLE, TABLE_BYTES) as file, new.open("xb") as copy:
             shutil.copyfileobj(file, copy)
         new.replace(table)
     except (raw.RefusedError, FileNotFoundError) as error:

@@ -123,7 +123,7 @@ class PreparedRun:
         return RunFolder(self.request.runs / self.about.run_id)
 
     def document(self) -> dict[str, Any]:
-        """Return plan.json: what will run over which link."""
+        """Return plan.json: the jobs that will run, and their link."""
         return self.about.document()
 
 

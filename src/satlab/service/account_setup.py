@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sets accounts up for the supervisor: `python -m satlab.service.account_setup STATE`.
+"""Sets accounts up for the root process: `python -m satlab.service.account_setup STATE`.
 
 It runs as the API's user, since root opens none of the API's files. Stdin holds a JSON object:
 `{"public": bool}` requests the token of the first log-in, `{"login", "role", "password"}` an

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The API process: `python -m satlab.service.api_process PLAN`, started without privilege by the
-supervisor.
+root process.
 
-PLAN is an `ApiPlan` as JSON. The supervisor passes the plan and keeps open the files whose numbers
+PLAN is an `ApiPlan` as JSON. The root process passes the plan and keeps open the files whose numbers
 it names.
 """
 

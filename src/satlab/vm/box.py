@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Vagrant box made from Debian packages alone: `python -m satlab.vm.box FOLDER`, as root, about
-two minutes.
+"""Makes a Vagrant box from Debian packages alone: `python -m satlab.vm.box FOLDER`, as root, in
+about two minutes.
 
-For machines without a way to public boxes. Its user is `vagrant` with Vagrant's well-known key,
-which Vagrant replaces at the first boot; its own host keys are made at the first boot, and printed
-on the console.
+It is for hosts that cannot reach public boxes. The user of the box is `vagrant` with Vagrant's
+well-known key, which Vagrant replaces at the first boot. Host keys are made at the first boot and
+printed on the console.
 """
 
 import json

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages of the programs for guests, so that nothing is compiled there: `python -m
+"""Makes Debian packages of the programs, so that guests compile nothing: `python -m
 satlab.vm.debian_packages FOLDER`.
 
-The same tree results in the same bytes: files are of root, with the time of the last commit, in one
-order.
+Equal trees result in equal bytes: files belong to root, have the time of the last commit, and are
+in a fixed order.
 """
 
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The VM lab's requirements on the host, checked before anything is started; all missing ones are
-reported at once.
+"""Checks the VM lab's requirements on the host before anything is started, and reports all that are
+missing.
 """
 
 import os

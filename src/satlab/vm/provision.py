@@ -323,8 +323,8 @@ def without_terrestrial_delay(topology: Topology) -> Topology:
 
 
 def ssh_options(folder: VmFolder) -> list[str]:
-    """Return ssh's options for a lab: its own list of hosts, keys alone, and no wait without an
-    end.
+    """Return ssh's options for a lab: its own file of known hosts, login only with keys, and time
+    limits.
     """
     options = (
         f"UserKnownHostsFile={folder.known_hosts}",
@@ -345,9 +345,9 @@ def play(
     on_task: Callable[[str], None] = lambda _: None,
     deadline_s: float = DEADLINE_S,
 ) -> dict[str, PlayRecap]:
-    """Run a playbook of `ansible/` over a lab; return what it did on each host.
+    """Run a playbook of `ansible/` over a lab, and return the recap of each host.
 
-    Its output goes to `ansible.log`.
+    The output goes to `ansible.log`.
 
     `enter` is put before the command; `on_task` is called with the name of each task.
 

@@ -86,7 +86,7 @@ def _unblock() -> None:
 
 
 def there(word: str) -> str:
-    """Return a word of the command as the guest has it: its own interpreter, its own folder of
+    """Return a word of the command with the paths of the guest: its interpreter and its folder of
     jobs.
     """
     if word == sys.executable:

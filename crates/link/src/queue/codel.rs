@@ -10,7 +10,7 @@ use crate::ring::Ring;
 /// State of one controller (RFC 8289 section 5.1).
 #[derive(Debug, Default)]
 pub(super) struct Controller {
-    /// When the sojourn time will have been above the target for an interval.
+    /// Time at which the sojourn time will have been above the target for an interval.
     first_above: Option<Nanos>,
     dropping: bool,
     drop_next: Nanos,
@@ -19,8 +19,8 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    /// Takes the next packet that is not dropped from `ring` (RFC 8289 section 5.5): when it came;
-    /// `None` if there is none.
+    /// Takes the next packet that is not dropped from `ring` (RFC 8289 section 5.5), and returns
+    /// its arrival time; `None` if there is none.
     pub(super) fn pop(
         &mut self,
         config: CoDel,

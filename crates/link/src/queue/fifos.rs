@@ -18,7 +18,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Whether every DSCP has a FIFO, and every FIFO room.
+    /// Whether every DSCP has a FIFO, and every FIFO has room for a packet.
     pub(crate) fn is_possible(&self) -> bool {
         let known = |index: &u8| usize::from(*index) < self.packets.len();
         (1..=64).contains(&self.packets.len())
@@ -27,7 +27,7 @@ impl Classes {
     }
 }
 
-/// What a FIFO holds, and what it did since the start.
+/// State of a FIFO, and its counters since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FifoState {
     /// What waits, the rest of a packet in fragmentation included.
@@ -38,8 +38,8 @@ pub struct FifoState {
     pub sent: Volume,
     /// What it dropped, by its limit or its active management.
     pub dropped: Volume,
-    /// How long those packets waited that left it since this was last asked, from their arrival to
-    /// the opening of the frame.
+    /// Waiting times of the packets that left the FIFO since the last call, from arrival to the
+    /// opening of the frame.
     pub waits: Vec<Waited>,
 }
 
@@ -52,7 +52,7 @@ struct Figures {
     waits: Waits,
 }
 
-/// FIFOs at work; one of them without classes.
+/// The FIFOs of a queue; without classes there is one.
 #[derive(Debug)]
 pub(crate) struct Fifos {
     buffers: Vec<Buffer>,
@@ -175,7 +175,7 @@ impl Fifos {
         is_taken
     }
 
-    /// Takes the next packet for a frame that opens at `now`; false if there is none.
+    /// Takes the next packet for a frame that opens at `now`. Returns false if there is none.
     #[inline]
     pub(crate) fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> bool {
         let fifos = self.buffers.iter_mut().zip(&mut self.figures);

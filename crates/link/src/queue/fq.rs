@@ -148,8 +148,8 @@ impl FlowQueues {
     }
 }
 
-/// Hash of addresses, protocol and ports; of a fragment, or what is shorter than its headers,
-/// without ports.
+/// Hash of addresses, protocol and ports. For a fragment, or a packet that is shorter than its
+/// headers, it is without ports.
 fn flow_hash(packet: &[u8], key: u64) -> u64 {
     let byte = |at: usize| packet.get(at).copied().unwrap_or(0);
     let (addresses, protocol, ports) = match byte(0) >> 4 {

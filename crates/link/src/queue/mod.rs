@@ -206,8 +206,8 @@ impl Buffer {
         kept
     }
 
-    /// Takes the next packet for a frame that opens at `now`: when it came; `None` if there is
-    /// none.
+    /// Takes the next packet for a frame that opens at `now`, and returns its arrival time; `None`
+    /// if there is none.
     fn pop(&mut self, now: Nanos, out: &mut Vec<u8>, ledger: &mut Ledger) -> Option<Nanos> {
         let ecn = self.queue.ecn;
         match &mut self.discipline {
@@ -233,7 +233,7 @@ impl Buffer {
         }
     }
 
-    /// Whether so much more fits.
+    /// Whether the queue has room for so many more bytes and packets.
     fn has_room(&self, bytes: u64, packets: u64, pending: u64) -> bool {
         let waiting = self.size();
         waiting.bytes + pending + bytes <= self.queue.bytes

@@ -20,7 +20,7 @@ const BETA: f64 = 1.25;
 const ALWAYS_ROOM: u64 = 2 * super::FULL_SIZE;
 /// Above this probability also ECN-capable packets are dropped (section 5.1).
 const MARK_THRESHOLD: f64 = 0.1;
-/// Probability, after decay, that counts as none.
+/// A probability that has decayed below this counts as 0.
 const NEGLIGIBLE: f64 = 1e-9;
 
 /// State of the controller.
@@ -89,7 +89,7 @@ impl Controller {
         !calm && ring.size().bytes > ALWAYS_ROOM && hits(&mut self.random, self.probability)
     }
 
-    /// Makes the updates due up to `now`; a calm controller needs none of them.
+    /// Makes the updates that are due up to `now`. Without load there is nothing to update.
     fn update(&mut self, now: Nanos, ring: &Ring) {
         let due = now / self.config.update;
         while self.updates < due {

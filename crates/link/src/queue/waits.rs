@@ -18,7 +18,7 @@ const BINS: usize = ((LONGEST - OCTAVE + 1) << OCTAVE) as usize;
 /// Packets that waited about as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
-    /// How long, µs: the middle of the bin.
+    /// Waiting time, µs: the middle of the bin.
     pub us: u32,
     /// Number of packets.
     pub packets: u32,
@@ -28,7 +28,7 @@ pub struct Waited {
 #[derive(Debug)]
 pub(super) struct Waits {
     bins: Box<[u32; BINS]>,
-    /// First bin in use and the one behind the last; both `BINS` and 0 where none is.
+    /// The used bins: the first, and the one after the last. `BINS` and 0 if no bin is used.
     used: (usize, usize),
 }
 

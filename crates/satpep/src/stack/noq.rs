@@ -28,7 +28,7 @@ mod differences {
     use bytes::Bytes;
     use resume::Resumption;
 
-    use crate::hellos::Hellos;
+    use crate::client_hello_inbox::Hellos;
     use crate::report::Counters;
 
     pub use ::noq::UnorderedRecvStream as Receive;
@@ -79,7 +79,7 @@ mod differences {
         Ok((all - rest.len(), bytes))
     }
 
-    /// Of the only path: several are not asked for.
+    /// Returns the counters of the only path; the proxy does not use several paths.
     pub fn counters(connection: &Connection) -> Counters {
         let path = connection.path_stats(PathId::ZERO).unwrap_or_default();
         let all = connection.stats();
@@ -98,7 +98,7 @@ mod differences {
         }
     }
 
-    /// Listens on `socket`, and shows `hellos` what arrives there first.
+    /// Listens on `socket`. `hellos` inspects datagrams before the library does.
     pub fn listen(
         socket: UdpSocket,
         config: ServerConfig,

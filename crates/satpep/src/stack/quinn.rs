@@ -27,7 +27,7 @@ mod differences {
     use bytes::Bytes;
     use resume::Resumption;
 
-    use crate::hellos::Hellos;
+    use crate::client_hello_inbox::Hellos;
     use crate::report::Counters;
 
     pub use ::quic::transport;
@@ -90,7 +90,7 @@ mod differences {
         }
     }
 
-    /// Listens on `socket`, and shows `hellos` what arrives there first.
+    /// Listens on `socket`. `hellos` inspects datagrams before the library does.
     pub fn listen(
         socket: UdpSocket,
         config: ServerConfig,

@@ -128,7 +128,7 @@ pub enum StackError {
     Qlog {
         /// The folder.
         dir: PathBuf,
-        /// Why.
+        /// The host's error.
         source: std::io::Error,
     },
 }

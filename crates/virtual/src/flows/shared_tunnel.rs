@@ -17,16 +17,16 @@ const ENDS: [SocketAddrV4; 2] = [
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 4, 2), 0),
 ];
 
-/// Of one end, packets.
+/// Counters of one end of the tunnel, packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TunnelTotals {
     sources_sent: u64,
     repairs_sent: u64,
-    /// Of adaptive redundancy.
+    /// Changes of the code by adaptive redundancy.
     code_changes: u64,
     sources_received: u64,
     recovered: u64,
-    /// Left the decoding window unknown.
+    /// Packets that left the decoding window without being received or recovered.
     lost: u64,
 }
 

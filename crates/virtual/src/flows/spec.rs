@@ -41,7 +41,7 @@ pub struct Spec {
     /// Name and version of the schema.
     #[schemars(extend("const" = "satlab/virtual-flows/1"))]
     pub schema: String,
-    /// Of the link, of connection ids and of whatever else the stacks draw.
+    /// Seed of the link, of connection ids and of all other random choices of the stacks.
     #[schemars(range(min = 0, max = 4_294_967_295_u32))]
     pub seed: u64,
     /// Time that is simulated or measured.
@@ -87,10 +87,10 @@ pub struct Spec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
-    /// Its name.
+    /// Name of the flow.
     #[schemars(length(min = 1, max = 64))]
     pub id: String,
-    /// Statistics are of each group.
+    /// Group of the flow; statistics are computed for each group.
     #[serde(default = "default_group")]
     #[schemars(length(min = 1, max = 64))]
     pub group: String,
@@ -106,18 +106,19 @@ pub struct Flow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Control")]
     pub congestion_control: Option<Control>,
-    /// When it starts, s.
+    /// Start of the flow, s.
     #[schemars(range(min = 0, max = 10_000))]
     pub start_s: f64,
-    /// The connection is closed then; without `stop_s` and `bytes`: at the end.
+    /// Time at which the connection is closed, s. Without `stop_s` and `bytes` it is closed at the
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", extend("exclusiveMinimum" = 0, "maximum" = 10_000))]
     pub stop_s: Option<f64>,
-    /// Payload after which it is complete.
+    /// Payload after which the flow is complete, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64", range(min = 1, max = 10_000_000_000_u64))]
     pub bytes: Option<u64>,
-    /// udp: IP rate.
+    /// With udp: rate of IP packets, Mbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "f64", range(min = 0.001, max = 100_000))]
     pub rate_mbps: Option<f64>,
@@ -134,7 +135,7 @@ pub struct Flow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", range(min = 1, max = 16_000))]
     pub max_ack_delay_ms: Option<u32>,
-    /// Packets of 1200 bytes.
+    /// Initial window, packets of 1200 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", range(min = 1, max = 10_000))]
     pub initial_window: Option<u32>,
@@ -151,17 +152,17 @@ pub struct Flow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "CarefulResume")]
     pub careful_resume: Option<CarefulResume>,
-    /// What an earlier connection learned of the path.
+    /// Knowledge of an earlier connection about the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "SavedPath")]
     pub saved: Option<SavedPath>,
 }
 
-/// What is known of a path before a flow starts.
+/// Knowledge about a path before a flow starts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SavedPath {
-    /// Bytes acknowledged in a round trip.
+    /// Bytes that were acknowledged in a round trip.
     #[schemars(range(min = 2400, max = 4_294_967_296_u64))]
     pub cwnd_bytes: u64,
     /// Smallest round-trip time, ms.

@@ -43,11 +43,11 @@ pub struct PhaseStatistics {
     to_s: f64,
     /// Payload rate over windows of 1 s, Mbit/s.
     goodput_mbps: Option<Spread>,
-    /// The same over the bins.
+    /// Payload rate over the bins, Mbit/s.
     goodput_bins_mbps: Option<Spread>,
     /// UDP payload rate at the receiver over windows of 1 s, Mbit/s.
     received_mbps: Option<Spread>,
-    /// Over the bins.
+    /// Round-trip time over the bins, ms.
     rtt_ms: Option<Spread>,
     lost_packets: u64,
 }

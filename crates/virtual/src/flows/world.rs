@@ -16,9 +16,9 @@ use super::record::{Counts, Record, Status};
 use super::shared_tunnel::{SharedTunnel, TunnelTotals};
 use super::spec::{Flow, NODES, Spec};
 use super::udp_flow::UdpFlow;
+use crate::endpoint_world::{nanos, origin};
 use crate::path::{Ends, Side};
 use crate::udp_ipv4;
-use crate::world::{nanos, origin};
 
 /// Ports of flow 0; each flow has its own.
 const CLIENT_PORT: u16 = 50_000;

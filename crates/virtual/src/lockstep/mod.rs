@@ -6,9 +6,9 @@
 //! [`process`] is the pipe.
 
 pub mod end;
+pub mod lockstep_world;
 pub mod message;
 pub mod process;
-pub mod world;
 
 use std::error::Error;
 
@@ -17,8 +17,8 @@ use profile::Profile;
 use crate::outcome::Outcome;
 use crate::path::{Config, Path};
 use crate::transfer::Transfer;
+use lockstep_world::World;
 use message::Pipe;
-use world::World;
 
 /// Runs transfers between the programs behind two pipes: client's, server's.
 ///

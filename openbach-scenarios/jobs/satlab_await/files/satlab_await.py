@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: end when jobs of this node are ready.
+"""OpenBACH job: wait until other jobs of this node are ready.
 
 OpenBACH's `launched_ids` waits until an agent has started a program, not until the program serves.
 A job of satlab that is ready binds the abstract Unix socket of its name (`announce` in jobkit.py).
@@ -56,10 +56,8 @@ def missing(jobs: set[str], deadline_s: float) -> set[str]:
 def main() -> int:
     """Run the job."""
     parser = argument_parser(__doc__)
-    parser.add_argument("-d", "--deadline-s", type=float, default=30.0, help="how long to wait, s")
-    parser.add_argument(
-        "jobs", nargs="+", choices=JOBS, help="jobs of this node that must be ready"
-    )
+    parser.add_argument("-d", "--deadline-s", type=float, default=30.0, help="longest wait, s")
+    parser.add_argument("jobs", nargs="+", choices=JOBS, help="jobs of this node to wait for")
     options = parser.parse_args()
     began = time.monotonic()
     if left := missing(set(options.jobs), options.deadline_s):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: captures packets of one interface with dumpcap, bounded in time and size, into a
-private file.
+"""OpenBACH job: capture the packets of one interface with dumpcap into a private file of limited
+duration and size.
 """
 
 import argparse
@@ -101,17 +101,17 @@ def _arguments() -> argparse.Namespace:
     parser = argument_parser(__doc__)
     parser.add_argument("interface", type=matching(_NAME, "the name of an interface"))
     parser.add_argument(
-        "-t", "--seconds", type=whole(1, 3600), default=60, help="ends after this many seconds"
+        "-t", "--seconds", type=whole(1, 3600), default=60, help="longest duration, s"
     )
     parser.add_argument(
-        "-m", "--megabytes", type=whole(1, 1000), default=50, help="ends at this size, MB"
+        "-m", "--megabytes", type=whole(1, 1000), default=50, help="largest size of the file, MB"
     )
     parser.add_argument(
         "-s",
         "--snaplen",
         type=whole(0, 65535),
         default=128,
-        help="bytes per packet; 0: whole ones",
+        help="bytes that are kept of each packet; 0: all",
     )
     parser.add_argument("-f", "--filter", default="", help="capture filter, pcap-filter(7)")
     return parser.parse_args()

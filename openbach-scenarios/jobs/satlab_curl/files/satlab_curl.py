@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: connection establishment time and time to first byte of HTTP/1.1 requests, measured
-by curl.
-"""
+"""OpenBACH job: measure connection time and time to first byte of HTTP/1.1 requests with curl."""
 
 import argparse
 import json

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: one end of a tunnel that repairs losses (satfec), until it is stopped.
+"""OpenBACH job: run one end of a tunnel that repairs losses (satfec) until the job is stopped.
 
-An ip rule leads packets for the peer, with their addresses unchanged, to a routing table whose only
-way is the tunnel. A mark exempts the tunnel's own datagrams. Without a tunnel the peer is
-unreachable, so no packet passes unprotected. When the job is stopped, rule, routes and processes
-are as before; when the tunnel dies, the peer stays unreachable until the job runs again.
+An ip rule sends packets for the peer to a routing table whose only route is the tunnel; their
+addresses stay. A mark exempts the tunnel's own datagrams. If the tunnel is down, the peer is
+unreachable, so no packet passes unprotected. When the job is stopped, it removes rule, routes and
+processes. When the tunnel dies, the peer stays unreachable until the job runs again.
 
 Exit statuses: 0 stopped, 1 the tunnel died, 2 arguments, 3 the host cannot do it.
 """
@@ -195,44 +195,63 @@ def lines(log: Path) -> list[dict[str, Any]]:
 def parser() -> argparse.ArgumentParser:
     options = argument_parser(__doc__)
     options.add_argument(
-        "own_ip", type=IPv4Address, help="address of this node that the peer knows"
+        "own_ip", type=IPv4Address, help="address of this node, peer_ip of the other end"
     )
-    options.add_argument("peer_ip", type=IPv4Address, help="the node of the other end")
+    options.add_argument("peer_ip", type=IPv4Address, help="address of the node with the other end")
     options.add_argument(
         "code",
         type=matching(r"none|adaptive|[1-9]\d{0,3},[1-9]\d{0,3}", "none, adaptive or K,Z"),
-        help="none; K,Z: one repair packet after K packets over the last Z; or adaptive",
+        help="none; K,Z: after K packets a repair packet over the last Z packets; or adaptive",
     )
     options.add_argument("-l", "--port", type=port, default=5800, help="UDP port of both ends")
     options.add_argument("-o", "--deliver", choices=("immediate", "in-order"), default="in-order")
     options.add_argument(
-        "-w", "--hold-ms", type=whole(1, 10000), default=200, help="in order: longest wait, ms"
+        "-w",
+        "--hold-ms",
+        type=whole(1, 10000),
+        default=200,
+        help="with in-order: longest wait for a missing packet, ms",
     )
     options.add_argument(
-        "-m", "--mtu", type=whole(576, 9000), default=1400, help="longest packet, bytes"
+        "-m",
+        "--mtu",
+        type=whole(576, 9000),
+        default=1400,
+        help="longest packet, bytes; equal at both ends",
     )
     options.add_argument(
-        "-s", "--peer-timeout-s", type=whole(1, 3600), default=10, help="longest silence, s"
+        "-s",
+        "--peer-timeout-s",
+        type=whole(1, 3600),
+        default=10,
+        help="end after this silence of the other end, s",
     )
     options.add_argument(
-        "-t", "--transport", choices=TRANSPORTS, default="udp", help="below the tunnel's frames"
+        "-t",
+        "--transport",
+        choices=TRANSPORTS,
+        default="udp",
+        help="what carries the frames of the tunnel",
     )
     options.add_argument(
         "-c",
         "--congestion-control",
         choices=("off", "cubic", "reno"),
         default="cubic",
-        help="of QUIC",
+        help="of the QUIC connection, for what this end sends",
     )
     options.add_argument(
         "-n",
         "--server-name",
         type=matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "the name of a host"),
-        help="of quic-server's certificate, not its address",
+        help="with quic-client: name in the other end's certificate, if it is not its address",
     )
     pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
     options.add_argument(
-        "--pki", type=Path, default=pki, help="quic: certificates; $SATLAB_PKI or /etc/satlab/pki"
+        "--pki",
+        type=Path,
+        default=pki,
+        help="with QUIC: folder of certificates; default: $SATLAB_PKI or /etc/satlab/pki",
     )
     return options
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH job: one file transfer over FTP; `server` on one node, then `client` on another.
 
-The server speaks what a transfer needs of RFC 959 and RFC 2428 (passive mode alone), and opens no
-file: a download is `SIZE.bin`, that many bytes of a repeated pseudo-random block; an upload is
+The server supports only what a transfer in passive mode needs of RFC 959 and RFC 2428. It opens no
+file: a download of `SIZE.bin` sends SIZE bytes of a repeated pseudo-random block, and an upload is
 counted and discarded. Exit statuses: 0 done or stopped, 1 the transfer failed, 2 arguments, 3 the
 host cannot do it.
 """

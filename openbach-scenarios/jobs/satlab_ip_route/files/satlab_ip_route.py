@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: a route of one node, until the job is stopped; then the routes to that destination
-are as before.
+"""OpenBACH job: set a route of one node until the job is stopped. Then the earlier routes to that
+destination are restored.
 
 Exit statuses: 0 stopped, or done with --stay, 2 arguments, 3 the host cannot do it.
 """
@@ -74,13 +74,13 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
     options = argument_parser(__doc__)
     options.add_argument("operation", choices=("add", "replace", "delete"))
-    options.add_argument("destination", type=network, help="network, or default")
+    options.add_argument("destination", type=network, help="destination: a network, or default")
     options.add_argument("-g", "--gateway", type=IPv4Address)
     options.add_argument("-i", "--device", type=interface)
     options.add_argument("-w", "--initcwnd", type=whole(1, 10_000))
     options.add_argument("-r", "--initrwnd", type=whole(1, 10_000))
     options.add_argument(
-        "-s", "--stay", action="store_true", help="end at once, and leave the route"
+        "-s", "--stay", action="store_true", help="set the route, end at once, and keep it"
     )
     return options
 

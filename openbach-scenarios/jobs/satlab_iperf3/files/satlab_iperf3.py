@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: one iperf3 transfer as server or client, read from iperf3's JSON, which is kept
-whole.
+"""OpenBACH job: run one iperf3 transfer as server or client. Its figures come from iperf3's JSON,
+which is stored.
 """
 
 import argparse

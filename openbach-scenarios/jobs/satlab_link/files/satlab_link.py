@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: changes the emulated link while it runs, or reports its settings, through satlink's
+"""OpenBACH job: change the emulated link while it runs, or report its settings, through satlink's
 control socket.
 """
 
@@ -182,49 +182,68 @@ def _loss_model(text: str) -> Answer:
 def _arguments() -> argparse.Namespace:
     parser = argument_parser(__doc__)
     parser.add_argument(
-        "-s", "--socket", default=os.environ.get("SATLAB_CONTROL", SOCKET), help="control socket"
+        "-s",
+        "--socket",
+        default=os.environ.get("SATLAB_CONTROL", SOCKET),
+        help="satlink's control socket",
     )
     actions = parser.add_subparsers(dest="action", required=True)
-    actions.add_parser("show", help="send what holds now")
-    actions.add_parser("timeline", help="start the timeline that waits for it")
-    setting = actions.add_parser("set", help="change one direction, or both of the satellite link")
+    actions.add_parser("show", help="send the present settings as statistics")
+    actions.add_parser("timeline", help="start the timeline, if it waits for this request")
+    setting = actions.add_parser("set", help="change one direction or both directions")
     setting.add_argument("direction", choices=DIRECTIONS)
     setting.add_argument("-d", "--delay-ms", type=float, help="one-way delay, ms")
     setting.add_argument(
-        "-l", "--loss-ratio", type=float, help="loss ratio, 0 to 1, in place of all losses"
+        "-l",
+        "--loss-ratio",
+        type=float,
+        help="ratio of independent losses, 0 to 1; replaces all losses",
     )
     setting.add_argument(
         "-m",
         "--loss-model",
         type=_loss_model,
-        help="a loss process, likewise, or in addition to the ratio",
+        help="loss process; alone it replaces all losses, with a ratio it is added",
     )
     setting.add_argument(
-        "-u", "--loss-unit", choices=("packet", "frame"), default="packet", help="what is lost"
+        "-u",
+        "--loss-unit",
+        choices=("packet", "frame"),
+        default="packet",
+        help="what one loss takes",
     )
-    setting.add_argument("-j", "--jitter-ms", type=float, help="jitter, ms: uniform from 0")
+    setting.add_argument("-j", "--jitter-ms", type=float, help="largest jitter, uniform from 0, ms")
+    setting.add_argument("-o", "--outage", type=_outage, help="on, off, or duration, s")
+    setting.add_argument("-a", "--attenuation-db", type=float, help="reduces the Es/N0, dB")
     setting.add_argument(
-        "-o", "--outage", type=_outage, help="on, off, or seconds after which it ends"
-    )
-    setting.add_argument("-a", "--attenuation-db", type=float, help="taken off the Es/N0, dB")
-    setting.add_argument(
-        "-c", "--modcod", type=_modcod, help="forward: id of EN 302 307-1 that stays, or acm"
+        "-c",
+        "--modcod",
+        type=_modcod,
+        help="forward: a fixed MODCOD by its id in EN 302 307-1, or acm",
     )
     setting.add_argument(
         "-b", "--symbol-rate-baud", type=int, help="symbols per second; the MODCOD stays"
     )
     setting.add_argument(
-        "-H", "--handover", choices=("keep", "flush", "drop"), help="another link takes over"
+        "-H",
+        "--handover",
+        choices=("keep", "flush", "drop"),
+        help="another link takes over; treatment of waiting packets",
     )
     setting.add_argument(
         "-q", "--queue", type=_queue, help="limit of the queue: 1.2bdp, 60000bytes or 200packets"
     )
     setting.add_argument(
-        "-A", "--aqm", choices=("codel", "fq-codel", "pie"), help="active management of that queue"
+        "-A", "--aqm", choices=("codel", "fq-codel", "pie"), help="active management of --queue"
     )
-    setting.add_argument("-i", "--aqm-interval-ms", type=float, help="its interval, ms")
     setting.add_argument(
-        "-e", "--ecn", action="store_true", help="it marks in place of early drops"
+        "-i", "--aqm-interval-ms", type=float, help="interval of codel and fq-codel, ms"
+    )
+    setting.add_argument(
+        "-e",
+        "--ecn",
+        action="store_true",
+        help="with --aqm: mark ECN-capable packets instead of dropping them",
     )
     options = parser.parse_args()
     if options.action == "set":

@@ -3,7 +3,7 @@
 """OpenBACH job: UDP load whose packet sizes and gaps follow named distributions; `receive` on one
 node, then `send` on another.
 
-Several flows may be sent at the same time; equal seeds send equal packets at equal times. The
+One sender can send several flows. The same seed gives the same packets at the same times. The
 receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and rate. One-way delays
 need clocks that agree: the nodes of the embedded lab share one. Exit statuses: 0 done, 1 nothing
 came or the file was not stored, 2 arguments, 3 the host cannot do it.

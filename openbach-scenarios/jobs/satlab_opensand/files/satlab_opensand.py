@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: runs one OpenSAND 8.2 entity from a profile folder until it is stopped, and reports
-its readiness.
+"""OpenBACH job: run one OpenSAND 8.2 entity from a profile folder until the job is stopped, and
+report when it is ready.
 """
 
 import argparse
@@ -104,9 +104,13 @@ def _arguments() -> argparse.Namespace:
         "-d", "--folder", default="/etc/opensand", help="folder of the profile's XML files"
     )
     parser.add_argument(
-        "-r", "--ready", type=real(1, 600), default=30.0, help="deadline for it to be ready, s"
+        "-r",
+        "--ready",
+        type=real(1, 600),
+        default=30.0,
+        help="time that the entity has to become ready, s",
     )
-    parser.add_argument("-b", "--program", default="opensand", help="the program")
+    parser.add_argument("-b", "--program", default="opensand", help="OpenSAND's program")
     return parser.parse_args()
 
 

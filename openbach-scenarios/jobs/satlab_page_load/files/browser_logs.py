@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Logs that Chromium writes of an observed load: its NetLog, and the keys of its connections (NSS
-key log format).
+"""Logs that Chromium writes of an observed load: its NetLog, and the TLS keys of its connections
+(NSS key log format).
 
-The keys open captures of this load in Wireshark. They are those of a server whose certificate lives
-for one run.
+With the keys Wireshark decrypts captures of this load. The server's certificate is made for one
+run.
 """
 
 import sys

@@ -2,9 +2,9 @@
 """What the browser records of an observed page load: its requests with their phases, and pictures
 of the page.
 
-Requests are events of Chromium's DevTools protocol (domain Network), pictures those of its trace;
-both have one clock. Visual completeness is that of WebPageTest: how much of the change of the
-colour histogram from the empty to the final page has happened (P. Meenan, "Speed Index",
+Requests come from events of Chromium's DevTools protocol (domain Network), pictures from its trace.
+Both use the same clock. Visual completeness is defined as in WebPageTest: the share of the change
+of the colour histogram, from the empty to the final page, that has happened (P. Meenan, "Speed Index",
 WebPageTest's documentation, 2012).
 """
 

@@ -586,26 +586,30 @@ def parser() -> argparse.ArgumentParser:
     """
     options = argument_parser(__doc__)
     options.add_argument(
-        "protocol", choices=tuple(PROTOCOLS), help="h1: http://, HTTP/1.1; h2, h3: https://"
+        "protocol",
+        choices=tuple(PROTOCOLS),
+        help="h1: HTTP/1.1 without TLS; h2, h3: HTTP/2, HTTP/3",
+    )
+    options.add_argument("server_ip", type=ip_address, help="address of the server")
+    options.add_argument(
+        "-p", "--page", type=page_name, default="kepler", help="page to load (default: kepler)"
     )
     options.add_argument(
-        "server_ip", type=ip_address, help="address that the page's host name is mapped to"
+        "-n", "--runs", type=whole(0, 10_000), default=3, help="number of loads (default: 3)"
     )
     options.add_argument(
-        "-p", "--page", type=page_name, default="kepler", help="page to load (kepler)"
-    )
-    options.add_argument(
-        "-n", "--runs", type=whole(0, 10_000), default=3, help="number of loads (3)"
-    )
-    options.add_argument(
-        "-t", "--timeout", type=real(1, 3600), default=33.0, help="deadline of a load in s (33)"
+        "-t",
+        "--timeout",
+        type=real(1, 3600),
+        default=33.0,
+        help="deadline of a load, s (default: 33)",
     )
     options.add_argument(
         "-o",
         "--observed",
         type=whole(0, 100),
         default=0,
-        help="further loads with requests and pictures (0)",
+        help="further loads whose requests and pictures are recorded (default: 0)",
     )
     options.add_argument(
         "-l",
@@ -613,7 +617,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         choices=(0, 1),
         default=0,
-        help="1: of observed loads also NetLog and TLS keys (0)",
+        help="1: also store NetLog and TLS keys of the observed loads (default: 0)",
     )
     add_pages(options)
     add_certificates(options)

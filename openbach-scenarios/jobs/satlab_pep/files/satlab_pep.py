@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: a performance enhancing proxy (RFC 3135) on one node, until it is stopped.
+"""OpenBACH job: run a performance enhancing proxy (RFC 3135) on one node until the job is stopped.
 
-Splits the connections from a client to a server that pass this node: HAProxy or PEPsal for TCP,
-satpep for QUIC. They are caught by nftables' tproxy, and the server sees the client's own address
-(PEPsal: the proxy's). Both addresses are of IPv4, or both of IPv6 (not with PEPsal). The parameters
-of TCP's legs are the routes' (job satlab_tcp_conf), those of QUIC's legs are this job's. When the
-job ends, rules, routes and processes are as before. Exit statuses: 0 stopped, 1 the proxy died, 2
-arguments, 3 the host cannot do it.
+The proxy splits connections from a client to a server that pass this node: HAProxy or PEPsal split
+TCP, satpep splits QUIC. nftables redirects the connections with tproxy, and the server sees the
+client's own address (with PEPsal the proxy's). Both addresses are of IPv4, or both of IPv6 (not
+with PEPsal). Parameters of TCP legs are set on the routes by the job satlab_tcp_conf, parameters of
+QUIC legs by this job. When the job ends, it removes its rules, routes and processes.
+
+Exit statuses: 0 stopped, 1 the proxy died, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -391,23 +392,38 @@ def report_lines(log: Path) -> list[dict[str, object]]:
 def parser() -> argparse.ArgumentParser:
     options = argument_parser(__doc__)
     options.add_argument(
-        "engine", choices=("none", *ENGINES), help="none: connections pass untouched"
+        "engine", choices=("none", *ENGINES), help="the proxy; none: no connection is split"
     )
-    options.add_argument("client_ip", type=ip_address, help="whose connections are split")
-    options.add_argument("server_ip", type=ip_address, help="those to this server")
     options.add_argument(
-        "-l", "--port", type=port, default=5500, help="where it listens; quic: the server's"
+        "client_ip", type=ip_address, help="address of the client whose connections are split"
+    )
+    options.add_argument(
+        "server_ip", type=ip_address, help="address of the server of these connections"
+    )
+    options.add_argument(
+        "-l",
+        "--port",
+        type=port,
+        default=5500,
+        help="port on which the proxy listens; with quic the server's port",
     )
     for flag, name in zip("Cwadr", LEG_OPTIONS, strict=True):
         options.add_argument(
-            f"-{flag}", f"--{name}", type=leg_value, default="default", help="quic: of both legs"
+            f"-{flag}",
+            f"--{name}",
+            type=leg_value,
+            default="default",
+            help="quic: value for both legs",
         )
         for side in ("client", "server"):
             options.add_argument(
-                f"--{side}-side-{name}", type=leg_value, default="default", help="quic: of this leg"
+                f"--{side}-side-{name}",
+                type=leg_value,
+                default="default",
+                help="quic: value for this leg only",
             )
     options.add_argument(
-        "-p", "--page", type=page_name, help="quic: a page of several domains passes"
+        "-p", "--page", type=page_name, help="quic: page whose domains the proxy accepts"
     )
     add_certificates(options)
     return options

@@ -3,10 +3,12 @@
 """OpenBACH job: draw a statistic that jobs of this run have sent so far, as a figure (Plotly) and a
 table (CSV).
 
-A series is what one job instance sent under one suffix. It reads the run's statistics
-(`$SATLAB_RAW/stats.jsonl`), which the embedded lab has; on a platform OpenBACH's own jobs read the
-collector. Exit statuses: 0 done, 1 no job has sent the statistic or a file was not stored, 2
-arguments, 3 the host cannot do it.
+A series has the values that one job instance sent under one suffix. The job reads the statistics of
+the run (`$SATLAB_RAW/stats.jsonl`), which only the embedded lab has; on an OpenBACH platform
+OpenBACH's own jobs read the collector.
+
+Exit statuses: 0 done, 1 no job has sent the statistic or a file was not stored, 2 arguments, 3 the
+host cannot do it.
 """
 
 import argparse

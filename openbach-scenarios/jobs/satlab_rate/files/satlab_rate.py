@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: rate of the packets that pass a hook of this node's packet filter, until the job is
-stopped.
+"""OpenBACH job: measure the rate of the packets that pass a hook of this node's packet filter, until
+the job is stopped.
 
 Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 """

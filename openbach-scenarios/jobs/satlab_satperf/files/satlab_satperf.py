@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: one QUIC transfer with satperf, as server or client; its JSON lines are kept whole.
+"""OpenBACH job: run one QUIC transfer with satperf as server or client, and store its JSON lines.
 
-Exit statuses: 0 the transfer came to its end (server: or was stopped), else satperf's own: 1 the
+Exit statuses: 0 the transfer is complete, or the server was stopped. Otherwise satperf's own: 1 the
 transfer failed, 2 arguments, 3 the host cannot do it.
 """
 

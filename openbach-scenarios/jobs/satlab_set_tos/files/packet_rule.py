@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Made by `make generate` from openbach-scenarios/_kit/packet_rule.py: change it there.
-"""An nftables rule that selects and counts packets; each job instance has a table with one."""
+"""An nftables rule that selects and counts packets. Each job instance has its own table with one rule."""
 
 import argparse
 import contextlib

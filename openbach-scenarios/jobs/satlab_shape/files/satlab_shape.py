@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: limit the rate of what leaves one measured interface of this node, until the job is
-stopped.
+"""OpenBACH job: limit the rate at which packets leave one measured interface of this node, until the
+job is stopped.
 
-A token bucket with a queue of limited bytes (tc-tbf(8)); then the interface is as before. TBF
-splits what TCP hands over in large packets; a class of HTB with a queue of bytes would drop these
-whole. Delay and losses are those of the link: many kernels have no netem, and the job satlab_link
-sets them in the emulator. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
+The job sets a token bucket with a queue limited in bytes (tc-tbf(8)), and restores the interface at
+the end. TBF splits the large packets that TCP hands over; an HTB class with a queue in bytes would
+drop them whole. The job sets no delay and no losses, because many kernels have no netem:
+satlab_link sets them in the emulator. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Made by `make generate` from openbach-scenarios/_kit/jobkit.py: change it there.
-"""What satlab's OpenBACH jobs share: start and end, readiness, stored files, programs, arguments.
+"""Functions that satlab's OpenBACH jobs share: start and end, readiness, stored files, programs,
+arguments.
 
 It needs only the standard library and `collect_agent`. OpenBACH installs each job's folder by
 itself, so `make generate` copies this file into the folder of each job that imports it.

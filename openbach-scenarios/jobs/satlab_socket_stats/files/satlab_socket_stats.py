@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: what the kernel knows of this node's TCP connections (`ss -ti`), sampled until the
-job is stopped.
+"""OpenBACH job: sample the state of this node's TCP connections (`ss -ti`) until the job is stopped.
 
-Per connection, with `LOCAL-PEER` as suffix: congestion window, RTT, retransmissions, delivery rate,
-bytes. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
+Each connection has its own suffix `LOCAL-PEER`, and gives congestion window, RTT, retransmissions,
+delivery rate and bytes. Exit statuses: 0 stopped, 2 arguments, 3 the host cannot do it.
 """
 
 import argparse
@@ -79,7 +78,9 @@ def watch(options: argparse.Namespace, stop: threading.Event) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
     options = argument_parser(__doc__)
-    options.add_argument("-i", "--interval", type=real(0.1, 3600), default=1.0, help="s")
+    options.add_argument(
+        "-i", "--interval", type=real(0.1, 3600), default=1.0, help="time between samples, s"
+    )
     options.add_argument("-p", "--port", type=port)
     options.add_argument("-a", "--peer", type=IPv4Address)
     return options

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: a stream of RTP packets at a constant rate, one way; `receive` on one node, then
-`send` on another.
+"""OpenBACH job: send a stream of RTP packets at a constant rate; `receive` on one node, then `send`
+on another.
 
 The receiver reports one-way delay, jitter (RFC 3550, section 6.4.1), losses and, for a voice codec,
 the quality by the E-model (ITU-T G.107). One-way delays need clocks that agree: the nodes of the
@@ -254,11 +254,18 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the job's arguments."""
     options = argument_parser(__doc__)
     options.add_argument(
-        "-c", "--codec", choices=tuple(CODECS), help="voice: its packets, and the E-model's rating"
+        "-c",
+        "--codec",
+        choices=tuple(CODECS),
+        help="voice codec; sets size and interval of packets, and adds the E-model's rating",
     )
     receiver, sender = add_sides(options, default_port=5004)
     receiver.add_argument(
-        "-j", "--playout-ms", type=real(0, 5000), default=60.0, help="of the playout buffer"
+        "-j",
+        "--playout-ms",
+        type=real(0, 5000),
+        default=60.0,
+        help="delay of the playout buffer, ms",
     )
     sender.add_argument("-i", "--interval-ms", type=real(1, 60000), default=20.0)
     sender.add_argument("-s", "--size-bytes", type=whole(HEADER.size, MAX_BYTES), default=172)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Made by `make generate` from openbach-scenarios/_kit/udp_stream.py: change it there.
-"""Packets over UDP from one node to another: both sides of a job that measures them."""
+"""Sends UDP packets from one node to another, and measures them there."""
 
 import argparse
 import contextlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: load of the host and of the node's interfaces, from /proc, until it is stopped."""
+"""OpenBACH job: sample the load of host and interfaces from /proc until the job is stopped."""
 
 import argparse
 import syslog

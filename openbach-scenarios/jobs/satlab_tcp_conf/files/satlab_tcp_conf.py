@@ -3,10 +3,10 @@
 """OpenBACH job: set TCP parameters of one node until it is stopped, and check that its connections
 use them.
 
-Congestion control and initial windows are set on the routes of the measured interfaces, those of
-IPv4 and IPv6 (ip-route(8): congctl, initcwnd, initrwnd), buffers by tcp_rmem and tcp_wmem; `ss -ti`
-shows what the connections there use. Routes and connections of other interfaces (ssh on the control
-network) are neither changed nor judged. When the job ends, all is as before. Exit statuses: 0
+The job sets congestion control and initial windows on the routes of the measured interfaces, for
+IPv4 and IPv6 (ip-route(8): congctl, initcwnd, initrwnd), and buffers by tcp_rmem and tcp_wmem. `ss
+-ti` shows what the connections there use. Routes and connections of other interfaces (ssh on the
+control network) are neither changed nor checked. When the job ends, it restores all values. Exit statuses: 0
 stopped, 1 a connection has another congestion control or window than requested, 2 arguments, 3 the
 host cannot do it.
 """
@@ -127,7 +127,7 @@ class Connection:
             self.initial_window = cwnd
 
     def fault(self, requested: Side) -> str:
-        """Return what differs from the request; '' when nothing does."""
+        """Return how the connection differs from the request; '' if it does not."""
         where = f"{self.local} to {self.peer} (side {self.side})"
         if requested.congestion_control not in (None, self.congestion_control):
             return f"{where} uses {self.congestion_control}, not {requested.congestion_control}"
@@ -144,9 +144,9 @@ class Connection:
 
 @dataclass
 class Watch:
-    """The connections of the measured interfaces;
+    """The connections of the measured interfaces.
 
-    `sides` by interface, what is requested by side.
+    `sides` has the side of each interface, `requested` the parameters of each side.
     """
 
     measured: frozenset[str]
@@ -232,7 +232,7 @@ def routes(measured: frozenset[str]) -> list[str]:
     """Return the routes of the main table through these interfaces, one line each, without the link
     state.
 
-    Those of IPv4, and where the kernel has it, of IPv6.
+    Includes the routes of IPv6 if the kernel has it.
     """
     shown = run("ip", "-o", "route", hint=HINT)
     if Path("/proc/net/if_inet6").exists():
@@ -324,7 +324,7 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> None:
 
 
 def requested_sides(options: argparse.Namespace) -> dict[str, Side]:
-    """Return the request of each side; a window that is named overrides that of a preset."""
+    """Return the request of each side. --initial-window overrides the window of a preset."""
     preset = PRESETS.get(options.preset)
     window = options.initial_window or (preset.initial_window if preset else None)
     server = Side(options.congestion_control, window, options.initial_receive_window or None)
@@ -358,7 +358,7 @@ def store(options: argparse.Namespace, watch: Watch, in_force: Mapping[str, obje
 
 
 def algorithm(text: str) -> str | None:
-    """Accept the name of a congestion control; `default` leaves it as it is."""
+    """Return the name of a congestion control; None for `default`, which changes no route."""
     name = congestion_control(text)
     return None if name == "default" else name
 
@@ -366,26 +366,36 @@ def algorithm(text: str) -> str | None:
 def parser() -> argparse.ArgumentParser:
     options = argument_parser(__doc__)
     options.add_argument(
-        "-C", "--congestion-control", type=algorithm, help="on every route; default: as it is"
+        "-C",
+        "--congestion-control",
+        type=algorithm,
+        help="of every measured route; default: unchanged",
     )
     options.add_argument(
         "-w",
         "--initial-window",
         type=whole(0, 10_000),
-        help="segments, on every route; default: as it is",
+        help="of every measured route, segments; 0 or default: unchanged",
     )
     options.add_argument(
-        "-r", "--initial-receive-window", type=whole(0, 10_000), help="segments, likewise"
+        "-r",
+        "--initial-receive-window",
+        type=whole(0, 10_000),
+        help="of every measured route, segments",
     )
     options.add_argument(
-        "-p", "--preset", choices=("none", *PRESETS), default="none", help="buffers and window"
+        "-p",
+        "--preset",
+        choices=("none", *PRESETS),
+        default="none",
+        help="largest buffers, and window",
     )
     options.add_argument(
-        "-c", "--client-ip", type=ip_address, help="its side of this node may have its own values:"
+        "-c", "--client-ip", type=ip_address, help="routes towards it use --client-side-*"
     )
     networks = ", ".join(map(str, MEASURED))
     options.add_argument(
-        "-n", "--network", type=ip_network, action="append", help=f"measured; default: {networks}"
+        "-n", "--network", type=ip_network, action="append", help=f"default: {networks}"
     )
     options.add_argument("--client-side-congestion-control", type=algorithm)
     options.add_argument("--client-side-initial-window", type=whole(0, 10_000))

@@ -3,8 +3,8 @@
 """OpenBACH job: play an adaptive video over HTTP/1.1, HTTP/2 or HTTP/3, and report bitrate, stalls
 and start-up.
 
-Chromium fetches the segments (player.html, served to it on the loopback interface); nothing is
-decoded. The bytes of a segment are those that its bitrate makes of its length. Exit statuses: 0
+Chromium fetches the segments (player.html, which the job serves on the loopback interface). Nothing
+is decoded. A segment has as many bytes as its bitrate and its length make. Exit statuses: 0
 played to the end, 1 not, or the job was stopped, 2 arguments, 3 no browser, segments or pin.
 """
 
@@ -272,16 +272,28 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("protocol", choices=tuple(PROTOCOLS))
     options.add_argument("server_ip", type=IPv4Address)
     options.add_argument(
-        "-p", "--page", type=page_name, default="video", help="page that holds the segments (video)"
+        "-p",
+        "--page",
+        type=page_name,
+        default="video",
+        help="page with the segments (default: video)",
     )
     options.add_argument(
-        "-t", "--duration-s", type=real(1, 86400), default=60.0, help="length of the video"
+        "-t", "--duration-s", type=real(1, 86400), default=60.0, help="length of the video, s"
     )
     options.add_argument(
-        "-s", "--segment-s", type=real(0.5, 30), default=4.0, help="length of a segment (4)"
+        "-s",
+        "--segment-s",
+        type=real(0.5, 30),
+        default=4.0,
+        help="length of a segment, s (default: 4)",
     )
     options.add_argument(
-        "-b", "--buffer-s", type=real(1, 600), default=20.0, help="longest playback buffer (20)"
+        "-b",
+        "--buffer-s",
+        type=real(1, 600),
+        default=20.0,
+        help="longest playback buffer, s (default: 20)",
     )
     add_pages(options)
     add_certificates(options)

@@ -16,13 +16,17 @@ HOST_SUFFIX = ".satlab.test"
 def add_pages(options: argparse.ArgumentParser, of: Callable[[str], Path] = Path) -> None:
     """Add the option of the folder of pages. `of` reads its path."""
     www = os.environ.get("SATLAB_WWW", "/srv/satlab/www")
-    options.add_argument("--root", type=of, default=www, help="pages; $SATLAB_WWW by default")
+    options.add_argument(
+        "--root", type=of, default=www, help="folder of pages (default: $SATLAB_WWW)"
+    )
 
 
 def add_certificates(options: argparse.ArgumentParser, of: Callable[[str], Path] = Path) -> None:
     """Add the option of the folder of certificates. `of` reads its path."""
     pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
-    options.add_argument("--pki", type=of, default=pki, help="certificates; $SATLAB_PKI by default")
+    options.add_argument(
+        "--pki", type=of, default=pki, help="folder of certificates (default: $SATLAB_PKI)"
+    )
 
 
 def read_pin(pki: Path) -> str:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: one end of a WireGuard tunnel, until it is stopped.
+"""OpenBACH job: run one end of a WireGuard tunnel until the job is stopped.
 
-The device is the kernel's where it has WireGuard, else wireguard-go's. Both ends make both keys of
-one secret, so that they exchange none; this protects nothing, it is for labs. Exit statuses: 0
+The device is of the kernel, or of wireguard-go if the kernel has no WireGuard. Both ends derive both
+keys from one secret, so they exchange none. This protects nothing; it is for labs. Exit statuses: 0
 stopped, 1 the tunnel died or the other end never answered, 2 arguments, 3 the host cannot do it.
 """
 
@@ -185,7 +185,9 @@ def parser() -> argparse.ArgumentParser:
         options.add_argument(name, type=IPv4Address)
     options.add_argument("-p", "--port", type=port, default=51820)
     options.add_argument("-m", "--mtu", type=whole(576, 9000), default=1420)
-    options.add_argument("-s", "--secret", default="satlab", help="both ends make their keys of it")
+    options.add_argument(
+        "-s", "--secret", default="satlab", help="secret from which both ends derive their keys"
+    )
     options.add_argument(
         "-i", "--implementation", choices=("auto", "kernel", "user"), default="auto"
     )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Made by `make generate` from openbach-scenarios/_kit/child_program.py: change it there.
-"""A program that runs as long as its job."""
+"""Starts a program that runs as long as its job."""
 
 import signal
 import subprocess

@@ -3,8 +3,8 @@
 """OpenBACH job: serve a generated page over HTTP/1.1 (h1), HTTP/2 (h2) or HTTP/3 (h3) until it is
 stopped.
 
-The server is a child in the foreground with a configuration of the job. docs/decisions/0003 has the
-choice of servers. Exit statuses: 0 stopped, 1 the server died or used another congestion control,
+The job starts the server as a child process with its own configuration. docs/decisions/0003
+explains the choice of servers. Exit statuses: 0 stopped, 1 the server died or used another congestion control,
 2 arguments, 3 the host cannot do it.
 """
 
@@ -397,21 +397,25 @@ def parser() -> argparse.ArgumentParser:
     """
     options = argument_parser(__doc__)
     options.add_argument(
-        "-p", "--page", type=page_name, default="kepler", help="page to serve (kepler)"
+        "-p", "--page", type=page_name, default="kepler", help="page to serve (default: kepler)"
     )
     options.add_argument(
-        "-P", "--protocol", choices=("h1", "h2", "h3"), default="h1", help="h1 (default), h2, h3"
+        "-P", "--protocol", choices=("h1", "h2", "h3"), default="h1", help="protocol (default: h1)"
     )
     options.add_argument(
-        "-B", "--bind", type=ip_address, default=IPv4Address(0), help="address; all by default"
+        "-B",
+        "--bind",
+        type=ip_address,
+        default=IPv4Address(0),
+        help="address to listen on (default: all)",
     )
-    options.add_argument("--port", type=port, help="80 for h1, 443 for h2 and h3 by default")
+    options.add_argument("--port", type=port, help="port (default: 80 for h1, 443 for h2 and h3)")
     options.add_argument(
         "-C",
         "--congestion-control",
         type=congestion_control,
         default="cubic",
-        help="cubic by default",
+        help="congestion control (default: cubic)",
     )
     add_pages(options, folder)
     add_certificates(options, folder)

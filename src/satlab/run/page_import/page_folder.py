@@ -18,7 +18,7 @@ from satlab.run.page_import.page_objects import MOST_BYTES, MOST_DOMAINS, MOST_O
 
 @dataclass(frozen=True)
 class Imported:
-    """A page that was made, and what was left out or changed, one line each."""
+    """An imported page. `notes` has a line for everything that was left out or changed."""
 
     page: Page
     notes: tuple[str, ...]

@@ -35,7 +35,7 @@ def not_found(what: str, **names: Any) -> ApiError:
 
 
 def unexpected(error: str) -> ApiError:
-    """Return what OpenBACH answers where its own code fails on a request."""
+    """Return the answer that OpenBACH gives if its own code fails on a request."""
     details = {"message": "Unexpected exception appeared"}
     return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, error, **details)
 

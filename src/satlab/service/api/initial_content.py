@@ -13,7 +13,7 @@ PROJECT = "satlab"
 
 
 def is_shipped(context: Context, project: str, *, entity: str = "", scenario: str = "") -> bool:
-    """Return whether an entity or a scenario of a project belongs to what `fill` adds."""
+    """Return whether an entity or a scenario of a project is one that `fill` adds."""
     shipped = {path.stem for path in paths.SCENARIOS.glob("*.json")}
     return project == PROJECT and (
         entity in context.inventory.agents.values() or scenario in shipped
@@ -21,7 +21,7 @@ def is_shipped(context: Context, project: str, *, entity: str = "", scenario: st
 
 
 def fill(context: Context) -> None:
-    """Add what is shipped and missing: jobs, the project, its entities and its scenarios."""
+    """Add the shipped jobs, project, entities and scenarios that are missing."""
     with context.store.transaction():
         for folder in sorted(paths.JOBS.iterdir()):
             if (folder / "files" / f"{folder.name}.yml").is_file():

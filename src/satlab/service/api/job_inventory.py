@@ -51,8 +51,8 @@ class Inventory:
         }
 
     def address_of(self, node: str) -> str:
-        """Return the address of a node; of one that a run's lab alone has (a further terminal) its
-        name.
+        """Return the address of a node. A terminal that only the lab of a run has is returned by
+        its name.
         """
         return self._addresses.get(node, node)
 
@@ -73,7 +73,7 @@ class Inventory:
         return job
 
     def all_jobs(self) -> tuple[dict[str, Descriptor], dict[str, str]]:
-        """Return the jobs that can run, and the names of the others with what is invalid in their
+        """Return the jobs that can run, and the names of the other jobs with the faults of their
         files.
         """
         uploaded = self._uploaded.iterdir() if self._uploaded.is_dir() else ()

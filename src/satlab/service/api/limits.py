@@ -160,7 +160,7 @@ class Arrivals:
         return len(self._waiting)
 
     def add(self, connection: socket.socket, address: str) -> None:
-        """Add a connection, and shut another one down if there are too many."""
+        """Add a connection. If there are too many, shut another one down."""
         self._since_collection += 1
         if self._since_collection >= COLLECTED:
             self._since_collection = 0
@@ -271,7 +271,9 @@ class LimitedProtocol(H11Protocol):
         self.transport.abort()
 
     def rate(self, now: float) -> float:
-        """Return what has come of the request, bytes per s; at least over one second."""
+        """Return the rate at which the request has arrived so far, bytes per s, over at least one
+        second.
+        """
         return self.received / max(1.0, now - self.since)
 
     def _wait_for_request(self) -> None:

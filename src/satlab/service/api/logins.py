@@ -97,7 +97,7 @@ class Logins:
             del self._known[next(iter(self._known))]
 
     def count_account_request(self, address: str) -> Caller:
-        """Count a request for an account; return who makes it.
+        """Count a request for an account, and return the peer that makes it.
 
         Raises ViewError: 429 after too many of one peer.
         """

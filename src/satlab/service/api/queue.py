@@ -239,8 +239,8 @@ class Queue:
         )
 
     def find(self, number: int) -> Instance | None:
-        """Return the instance of a scenario instance id: its own, or that of one of its
-        sub-scenarios.
+        """Return the instance with this scenario instance id, or the instance that has a
+        sub-scenario with this id.
         """
         if abs(number) > MAX_ID:
             return None

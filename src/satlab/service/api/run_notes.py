@@ -35,7 +35,7 @@ class RunNotes:
         return RunNote(row["note"], bool(row["pinned"])) if row else RunNote()
 
     def set_note(self, instance: int, note: str) -> None:
-        """Set a note, or remove it with ''. Raises ConfigError for one that is too long."""
+        """Set a note; '' removes it. Raises ConfigError if the note is too long."""
         text = note.strip()
         if len(text) > MAX_NOTE:
             raise ConfigError(f"a note has at most {MAX_NOTE} characters, this one has {len(text)}")

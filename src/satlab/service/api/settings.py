@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings of the API process, and the plan that the supervisor passes to it."""
+"""Settings of the API process, and the plan that the root process passes to it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +50,8 @@ class Settings:
 
     @property
     def logs(self) -> Path:
-        """Folder of what the runners of instances write to stderr, RUN-ID.log; the root helper
-        writes it.
+        """Folder with the stderr of the runners of instances, RUN-ID.log. The root helper writes
+        the files.
         """
         return self.state / "logs"
 
@@ -67,7 +67,7 @@ class Settings:
 
 
 class ApiPlan(BaseModel):
-    """What the supervisor passes to the API process.
+    """What the root process passes to the API process.
 
     `helper`: socket of the root helper; `listener`, `certificate`, `key`: file descriptors; with
     the last two it uses TLS.

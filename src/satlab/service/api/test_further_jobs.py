@@ -17,7 +17,7 @@ from satlab.common.errors import ConfigError
 from satlab.openbach.fixtures.executor_shapes import SCENARIOS
 from satlab.openbach.fixtures.upstream_shapes import JOBS, write_job
 from satlab.run.scenario_run import JOBS_VARIABLE, PRIVILEGES_VARIABLE
-from satlab.service import supervisor
+from satlab.service import root_process
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import HOST, PASSWORD, FakeHelper, client_of
 from satlab.service.api.database import Store
@@ -87,11 +87,11 @@ def test_what_the_operator_names_is_checked_and_named_to_the_workers(
     privileges = tmp_path / "privileges.yml"
     privileges.write_text("fping: [net_raw]")
     request = ServeRequest("127.0.0.1:8000", None, tmp_path, jobs=further, privileges=privileges)
-    supervisor.name_jobs(request)
+    root_process.name_jobs(request)
     assert (os.environ[JOBS_VARIABLE], os.environ[PRIVILEGES_VARIABLE]) == (
         str(further),
         str(privileges),
     )
     privileges.write_text("fping: [sys_admin]")
     with pytest.raises(ConfigError):
-        supervisor.name_jobs(request)
+        root_process.name_jobs(request)

@@ -49,9 +49,7 @@ def unpack(archive: IO[bytes], target: Path, check: Callable[[Path], object]) ->
 
 
 def sweep(jobs: Path) -> None:
-    """Remove what uploads and removals that a crash has ended have left in the folder of uploaded
-    jobs.
-    """
+    """Remove the remains of interrupted uploads and removals from the folder of uploaded jobs."""
     for left in jobs.glob(f"{_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
 

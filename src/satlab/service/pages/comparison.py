@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs compared: equal ones are samples of a group; each group's figures against those of the
-first, with intervals.
+"""Compares runs. Equal runs are samples of a group, and each group's figures are compared with
+those of the first group, with intervals.
 """
 
 import math
@@ -43,7 +43,9 @@ _LABELS = (
 
 @dataclass(frozen=True)
 class Compared:
-    """One run: its key, its name, what makes it equal to others, and its summary records."""
+    """One run: its key, its name, the settings by which it equals other runs, and its summary
+    records.
+    """
 
     key: str
     name: str
@@ -53,7 +55,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Group:
-    """Equal runs: their common name and what differs from other groups."""
+    """Equal runs: their common name, and the settings in which they differ from other groups."""
 
     number: int
     name: str
@@ -62,11 +64,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Delta:
-    """A figure of a group: median, samples, difference from the first group's with its 95 %
-    interval, as texts.
+    """A figure of a group as texts: median, samples, and the difference to the first group with its
+    95 % interval.
 
-    `state`: `up`, `down` where the interval excludes 0, else ''. `percentiles`: of enough page
-    loads, else ''.
+    `state` is `up` or `down` if the interval excludes 0, otherwise ''. `percentiles` is '' if there
+    are too few page loads.
     """
 
     group: Group

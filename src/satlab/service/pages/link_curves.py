@@ -172,7 +172,7 @@ class LinkCurves:
         self._runs: OrderedDict[Path, _Followed] = OrderedDict()
 
     def curves(self, folder: Path) -> Curves:
-        """Return the curves of a run so far; empty ones before its link has started."""
+        """Return the curves of a run so far; they are empty before the link has started."""
         with self._lock:
             followed = self._runs.pop(folder, None) or _Followed(GrowingFile(folder / LINK))
             self._runs[folder] = followed

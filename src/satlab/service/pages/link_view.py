@@ -20,9 +20,9 @@ from satlab.service.pages.svg_charts import Chart, chart
 
 @dataclass(frozen=True)
 class LinkView:
-    """The link of a run: its picture, the curves of the chosen hop and of the calibration.
+    """The link of a run: its picture, and the curves of the chosen hop and of the calibration.
 
-    While it runs also queues, and what its nodes do.
+    During the run also the queues and the activity of the nodes.
     """
 
     pictures: tuple[Picture, ...]

@@ -40,7 +40,7 @@ class Activity:
     windows: tuple[str, ...] = ()
 
     def cpu(self, name: str) -> str:
-        """Return the CPU time of a node of the picture in words; of several terminals their sum."""
+        """Return the CPU time of a node of the picture in words; for several terminals the sum."""
         node = name.lower()
         found = [
             value for key, value in self.nodes.items() if key == node or _is_further(key, node)
@@ -52,7 +52,7 @@ NOTHING = Activity({}, Table(FLOW_COLUMNS), Table(PROGRAM_COLUMNS))
 
 
 def of(progress: Progress | None, *, ended: bool) -> Activity:
-    """Return what the last sample in a run's progress has; nothing after the end."""
+    """Return the activity in the last sample of a run's progress; nothing after the end of the run."""
     if ended or not progress or not progress.get("activity"):
         return NOTHING
     sample = _SAMPLE.validate_python(progress["activity"])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The emulated path as a picture: its nodes, and what happens on its hops now or, after the end,
-over the scenario.
+"""Draws the emulated path: its nodes, and the present figures of its hops or, after the end, their
+figures over the scenario.
 
 Positions are in units of the SVG's view box. No I/O.
 """
@@ -55,10 +55,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Box:
-    """Figures of a hop: what it is, lines of text, share of the capacity in use (0 to 1, None if
-    unknown).
+    """A box with the figures of a hop: title, lines of text, and used share of the capacity (0 to
+    1, None if unknown).
 
-    `x`, `y`: its corner; `leader`: the line from the hop to it (x1, y1, x2, y2).
+    `x`, `y` is the corner of the box, `leader` the line from the hop to the box (x1, y1, x2, y2).
     """
 
     hop: str

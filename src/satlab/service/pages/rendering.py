@@ -91,7 +91,7 @@ def problem(request: Request, status: int, message: str) -> HTMLResponse:
 
 
 def words_of(error: ApiError) -> str:
-    """Return what an answer of the API says, with its details."""
+    """Return the message of an answer of the API, with its details."""
     details = error.body.get("error_message") or error.body.get("faults") or []
     if isinstance(details, dict):
         details = [f"{name}: {value}" for name, value in details.items()]
@@ -101,7 +101,9 @@ def words_of(error: ApiError) -> str:
 
 
 def report(text: str) -> Response:
-    """Return a report with its own policy, in a sandbox: it has no access to this server's session."""
+    """Return a report with its own content security policy (sandbox), so that it has no access to
+    the session of this server.
+    """
     match = _REPORT_POLICY.search(text, 0, 4096)
     own = html.unescape(match[1]) if match else "default-src 'none'"
     policy = f"sandbox allow-scripts allow-downloads; frame-ancestors 'none'; {own}"

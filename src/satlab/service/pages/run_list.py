@@ -71,7 +71,7 @@ class Listed:
 
 
 def all_runs(context: Context, user: User) -> list[Listed]:
-    """Return the runs that an account may see: pinned ones first, then the newest."""
+    """Return the runs that an account may see: pinned runs first, then the newest."""
     notes, now = context.run_notes.all(), context.clock()
     found = [
         of_instance(context, instance, notes.get(instance.id, RunNote()), now)
@@ -118,7 +118,7 @@ def of_instance(context: Context, instance: Instance, note: RunNote, now: float)
 
 
 def changed(instance: Instance) -> dict[str, object]:
-    """Return the options of an instance's link that are not the usual ones."""
+    """Return the options of an instance's link that differ from the defaults."""
     return instance.request.link.model_dump(exclude_defaults=True)
 
 
@@ -206,9 +206,9 @@ class KeyFigures:
         self._known: OrderedDict[tuple[Path, int], tuple[str, ...]] = OrderedDict()
 
     def of(self, runs: Sequence[Listed]) -> dict[str, tuple[str, ...]]:
-        """Return the key figures by key, of runs without results none.
+        """Return the key figures by key; runs without results have none.
 
-        At most `FIGURES_S` is spent on new ones.
+        Reading new figures takes at most `FIGURES_S`.
         """
         end = self._clock() + FIGURES_S
         found: dict[str, tuple[str, ...]] = {}

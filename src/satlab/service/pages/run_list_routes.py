@@ -62,7 +62,7 @@ def listed(
     q: Text = "",
     status: Text = "",
 ) -> Response:
-    """List runs: pinned ones first, then the newest."""
+    """List runs: pinned runs first, then the newest."""
     visible = run_list.all_runs(context, user)
     found = run_list.matching(visible, q, status)
     shown = found[(page - 1) * MAX_SHOWN : page * MAX_SHOWN]
@@ -255,8 +255,8 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
 
 
 def settings_of(run: Listed, about: collect.Manifest) -> tuple[tuple[str, str], ...]:
-    """Return what equal runs have in common: scenario, arguments, link without its seed, and the
-    files of both.
+    """Return the settings that equal runs have in common: scenario, arguments, link without its
+    seed, and the files of both.
     """
     values = {**run.arguments, **{name: text for name, text in run.link.items() if name != "seed"}}
     constants = (

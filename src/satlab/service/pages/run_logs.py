@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Logs of a run: of its runner, of the emulator, of its jobs."""
+"""Logs of a run: logs of its runner, of the emulator and of its jobs."""
 
 import re
 from collections.abc import Mapping

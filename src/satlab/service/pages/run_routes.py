@@ -168,7 +168,7 @@ def ask_to_remove(request: Request, instance: RunInstance, context: RequestConte
 def remove(instance: RunInstance, context: RequestContext) -> Response:
     """Remove an instance that has ended, with its note.
 
-    Its folder goes when there are too many newer ones.
+    Its run folder is removed when there are too many newer ones.
     """
     if not context.queue.remove(instance.id):
         raise ApiError(HTTPStatus.CONFLICT, "This run has not ended. Stop it first.")

@@ -63,7 +63,7 @@ def chart(
 ) -> Chart:
     """Return a chart of curves of (time in s >= 0, value), each with the number of its colour.
 
-    `limit`: what bounds the first curve. The y axis contains 0.
+    `limit` is a bound of the first curve, such as the capacity. The y axis contains 0.
     """
     numbered = list(zip(cycle(colours), curves, strict=False)) + (
         [(LIMIT, limit)] if limit is not None and limit[1] else []

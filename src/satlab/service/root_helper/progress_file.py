@@ -40,7 +40,7 @@ class Job(TypedDict):
 
 @with_config(ConfigDict(extra="forbid"))
 class Function(TypedDict):
-    """A function of a scenario, and what it started."""
+    """A function of a scenario, and the instances that it started."""
 
     id: int
     label: str
@@ -77,12 +77,14 @@ class Progress(TypedDict):
     run_id: str
     phase: Literal["preparing", "calibration", "scenario", "ended"]
     exit_status: Annotated[
-        int | None, Field(description="of the run, see errors.ExitStatus; null while it lasts")
+        int | None,
+        Field(description="exit status of the run (errors.ExitStatus); null while the run lasts"),
     ]
     reason: str
     instance: Scenario | None
     activity: Annotated[
-        Activity | None, Field(description="null before the scenario runs and after")
+        Activity | None,
+        Field(description="activity in the lab; null before and after the scenario"),
     ]
 
 

@@ -50,7 +50,7 @@ class _Model(BaseModel):
 
 
 class RunLink(LabOptions, QueueOptions, ImpairmentOptions, DropOptions, LossOptions, PathOptions):
-    """The link of a run: options that name no file. The profile is one that is shipped."""
+    """The link of a run. Its options name no files, and its profile ships with satlab."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")] = "geo"
     loss_model: Annotated[
@@ -63,9 +63,9 @@ class RunLink(LabOptions, QueueOptions, ImpairmentOptions, DropOptions, LossOpti
 
 
 class ScenarioRequest(_Model):
-    """What is to run: a scenario with everything below it, by name, and who plays its entities.
+    """A scenario to run with all its subscenarios, by name, and the nodes of its entities.
 
-    `first_scenario_id`, `first_job_id`: the ids from which the instances of this run are numbered.
+    Instances of this run are numbered from `first_scenario_id` and `first_job_id`.
     """
 
     scenario: Title
@@ -80,7 +80,7 @@ class ScenarioRequest(_Model):
 
 
 class StartRequest(_Model):
-    """Start a run; refused while another one runs."""
+    """Start a run. Refused while another run is active."""
 
     verb: Literal["start"] = "start"
     run_id: Name
@@ -88,7 +88,7 @@ class StartRequest(_Model):
 
 
 class StopRequest(_Model):
-    """Stop a run, as an interrupt does; no effect when it is over."""
+    """Stop a run, as an interrupt does. Has no effect on a run that is over."""
 
     verb: Literal["stop"] = "stop"
     run_id: Name
@@ -146,7 +146,9 @@ def read_request(line: bytes) -> StartRequest | StopRequest | StatusRequest:
 
 
 def read_line(connection: socket.socket) -> bytes | None:
-    """Read a line; None where the connection ends before it does, or it is too long."""
+    """Read a line. Return None if the connection ends before the line does, or if the line is too
+    long.
+    """
     data = bytearray()
     while not data.endswith(b"\n"):
         chunk = connection.recv(65536)

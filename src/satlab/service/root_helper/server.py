@@ -165,7 +165,7 @@ class Helper:
             return None
 
     def close(self, seconds: float = 20.0) -> None:
-        """Stop the active run, and remove what is left of it."""
+        """Stop the active run, and remove its remains."""
         if self._run is not None:
             self.stop(self._run.run_id)
             try:

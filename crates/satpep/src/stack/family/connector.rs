@@ -17,7 +17,7 @@ use super::library::{
     ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, ServerConfig,
     TokioRuntime, TransportConfig, VarInt, ZeroRttAccepted,
 };
-use crate::hellos::Hellos;
+use crate::client_hello_inbox::Hellos;
 use crate::memory::{Held, Memory};
 use crate::options::{Mode, QuicOptions};
 use crate::report::{LegState, millis};
@@ -58,7 +58,7 @@ pub struct LegConnection {
     pub handshake: Option<ZeroRttAccepted>,
     /// Time from `ClientHello` or dialling to the end of the handshake.
     pub handshake_time: OnceLock<Duration>,
-    /// When it began.
+    /// Time at which dialling began.
     pub since: Instant,
     /// State of its qlog file.
     pub qlog: Option<QlogHealth>,
@@ -91,7 +91,7 @@ struct Parts {
     held: Option<Held>,
 }
 
-/// Why the next hop was not reached.
+/// Reason why the next hop was not reached.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// No socket: address taken, or not allowed.
@@ -109,10 +109,10 @@ pub enum DialError {
 }
 
 impl Connector {
-    /// Reads the certificates, and what is known of paths.
+    /// Reads the certificates and the state file.
     ///
     /// # Errors
-    /// Files that cannot be used.
+    /// A file cannot be used.
     pub fn new(options: QuicOptions) -> Result<Self, StartError> {
         let tickets = Arc::new(Tickets::default());
         let server_tls = quic::server_tls(&options.cert, &options.key, true)?;
@@ -295,7 +295,7 @@ impl Connector {
     }
 }
 
-/// A socket of its own for each connection to a next hop, with the client's address if it is given.
+/// Opens a socket for one connection to a next hop, bound to the client's address if it is given.
 fn outward(target: SocketAddr, client: Option<SocketAddr>) -> Result<Endpoint, DialError> {
     let any: SocketAddr = match target.ip() {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -326,10 +326,11 @@ pub fn negotiated_alpn(connection: &Connection) -> Option<Vec<u8>> {
     data.downcast::<HandshakeData>().ok()?.protocol
 }
 
-/// The name that a certificate must have: the client's server name, else its destination address.
+/// Returns the name that a certificate must have: the client's server name, or its destination
+/// address without one.
 ///
 /// # Errors
-/// The client's name is none.
+/// The client's server name is invalid.
 pub fn expected_name(
     server_name: Option<&str>,
     destination: SocketAddr,

@@ -16,7 +16,7 @@ use super::connector::{Connector, DialError, LegConnection, expected_name, negot
 use super::library::{ConnectionError, Endpoint, Incoming, ServerConfig, ZeroRttAccepted};
 use super::splice::{Ending, Leg, PepCode, splice};
 use crate::client_hello::ClientHello;
-use crate::hellos::Hellos;
+use crate::client_hello_inbox::Hellos;
 use crate::memory::{Held, Lull};
 use crate::options::{Mode, QuicOptions};
 use crate::report::{Closed, Outcome, Record, Relayed, Report, Sample};
@@ -26,11 +26,11 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// What all connections of a proxy share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Options in force.
+    /// Options of the proxy.
     pub options: QuicOptions,
     /// Makes connections.
     pub connector: Connector,
-    /// Where lines go.
+    /// Receives the lines.
     pub report: Report,
     /// Becomes true when remaining connections have to end.
     pub stop: watch::Receiver<bool>,
@@ -39,13 +39,14 @@ pub struct Shared {
 /// One address that the proxy listens on.
 #[derive(Debug)]
 pub struct Listener {
-    /// Its socket.
+    /// Endpoint of the listening socket.
     pub endpoint: Endpoint,
     /// What clients have said there.
     pub hellos: Arc<Hellos>,
-    /// Its port.
+    /// Port of that socket.
     pub port: u16,
-    /// Checks the tokens of clients; connections must have it, too, so that their tokens count.
+    /// Configuration that checks the tokens of clients. Connections must use it as well, so that
+    /// their tokens are valid.
     pub config: ServerConfig,
 }
 
@@ -326,7 +327,7 @@ struct Legs {
     client: Leg,
     server: Leg,
     connections: (LegConnection, LegConnection),
-    /// Why the proxy itself ended the connection.
+    /// Reason why the proxy ended the connection.
     fault: OnceLock<&'static str>,
 }
 

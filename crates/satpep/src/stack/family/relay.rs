@@ -19,12 +19,12 @@ const BATCH: usize = 64;
 /// Chunks shorter than this are copied: each keeps its datagram in memory.
 const SHORT_CHUNK_BYTES: usize = 512;
 
-/// How a direction ended.
+/// End of a direction.
 #[derive(Debug)]
 pub enum RelayEnd {
     /// FIN was passed on, and the peer has acknowledged everything.
     Finished,
-    /// Reset by the sender, or stopped by the receiver; the other side got the same code.
+    /// The sender reset the stream, or the receiver stopped it. The other side got the same code.
     Aborted,
     /// A connection is gone. What was read is written. The stream must live until the other
     /// connection is closed: dropping it would finish and stop it as if its peers had.
@@ -126,7 +126,7 @@ async fn input(from: &mut Receive, read_mode: ReadMode) -> Input {
     }
 }
 
-/// How the sending peer ended.
+/// How the sending peer ended the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceEnd {
     Fin,

@@ -58,7 +58,7 @@ pub enum Side {
 pub struct Leg {
     /// The connection.
     pub connection: Connection,
-    /// Its receive window.
+    /// Receive window of the leg.
     pub window: Arc<Window>,
     /// What it received and the other leg sent.
     pub relayed: Arc<Relayed>,
@@ -76,7 +76,7 @@ impl Leg {
     }
 }
 
-/// Which connection ended first, and why.
+/// The connection that ended first, and the reason.
 #[derive(Debug, Clone)]
 pub struct Ending {
     /// The side that ended.
@@ -101,8 +101,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Joins two connections until one of them ends; then what it finished is delivered, and the other
-/// one is closed alike.
+/// Joins two connections until one of them ends. Then delivers the streams that it has finished,
+/// and closes the other connection in the same way.
 pub async fn splice(client: &Leg, server: &Leg) -> Ending {
     let mut work = pin!(async {
         tokio::join!(

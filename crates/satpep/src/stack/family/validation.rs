@@ -15,14 +15,14 @@ use bytes::Bytes;
 
 use super::library::{TokenLog, TokenReuseError, TokenStore, ValidationTokenConfig};
 
-/// Tokens that a connection brings: one for each of the connections of a page, of which there are
-/// more at once.
+/// Number of tokens that a connection brings. A browser opens several connections for a page at the
+/// same time, and each needs a token.
 const TOKENS: u32 = 4;
 /// Tokens that a proxy keeps of its next hops; the oldest are used first.
 const MOST_KEPT: usize = 256;
-/// Used tokens that are remembered: of the last so many to twice as many.
+/// Number of used tokens that are remembered: at least the last `MOST_USED`, at most twice as many.
 const MOST_USED: usize = 1 << 16;
-/// A token is worth nothing after this time.
+/// Time after which a token is invalid.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// What clients of a listener get, and how it notes which are used.

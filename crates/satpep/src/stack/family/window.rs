@@ -13,7 +13,7 @@ use quic::LegOptions;
 use super::differences;
 use super::library::{Connection, VarInt};
 
-/// Window of one connection, less what was read and not yet passed on.
+/// Receive window of one connection, without the bytes that were read and not yet passed on.
 #[derive(Debug)]
 pub struct Window {
     connection: Connection,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Job instances: those of scenarios, and jobs without a scenario, each of which runs in its own
-lab.
+"""Job instances: jobs of scenarios, and jobs without a scenario. Each job without a scenario runs
+in its own lab.
 """
 
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def one(number: int, user: Viewer, context: RequestContext) -> dict[str, Any]:
 
 @router.post("/job_instance/{number}/")
 def act_on(number: int, user: Runner, body: Body, context: RequestContext) -> Response:
-    """Stop a job, or restart it with the same or other arguments."""
+    """Stop a job, or restart it with equal or other arguments."""
     instance = access.job_instance(context, user, number)
     match body.get("action"):
         case "stop":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Jobs: shipped and uploaded ones, and the agents that they are installed on (all, until
-uninstalled).
+"""Shipped and uploaded jobs, and the agents on which they are installed. A job is on all agents
+until it is uninstalled.
 """
 
 import os

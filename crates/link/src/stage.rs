@@ -24,11 +24,11 @@ pub trait Stage: Send {
     /// The state shared by all roles.
     fn core(&self) -> &DirectionState;
 
-    /// The same, to be changed.
+    /// Returns the same state for changes.
     fn core_mut(&mut self) -> &mut DirectionState;
 
-    /// Works off what happens before `now`. All that takes a time does this itself; useful before
-    /// reading the counters.
+    /// Processes all events before `now`. Every method with a time does this itself, so it is only
+    /// needed before reading counters.
     fn advance(&mut self, now: Nanos);
 
     /// Advances to `now` and offers one packet, or a datagram where the stage takes those. What is
@@ -69,7 +69,7 @@ pub trait Stage: Send {
         false
     }
 
-    /// How long input may wait to be read without leaving late, ns.
+    /// Longest time that input may wait to be read without leaving late, ns.
     fn patience(&self) -> Nanos {
         0
     }
@@ -95,7 +95,7 @@ pub trait Stage: Send {
         self.core().ledger.counters
     }
 
-    /// `Es/N0` of the frames sent now, attenuation taken off, dB; `None`: reception is perfect.
+    /// `Es/N0` of the frames sent now, with attenuation, dB; `None`: reception is perfect.
     fn es_n0_db(&self) -> Option<f64> {
         let reception = self.config().reception.as_ref();
         reception.map(Reception::effective_es_n0_db)

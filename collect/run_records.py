@@ -53,7 +53,7 @@ class RunFolderError(Exception):
 
 @dataclass(frozen=True)
 class _Reader:
-    """How files of one kind become records: their job, their statistic, their model."""
+    """How files of one kind are read: their job, their statistic and their model."""
 
     job: str
     stat: str

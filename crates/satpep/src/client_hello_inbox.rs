@@ -48,8 +48,8 @@ impl Hellos {
         }
     }
 
-    /// Inspects what was received at once: datagrams of `stride` bytes, the last of them shorter
-    /// maybe.
+    /// Inspects datagrams that were received in one call. Each has `stride` bytes; the last may be
+    /// shorter.
     pub fn inspect(&self, datagrams: &[u8], stride: usize, client: SocketAddr) {
         for datagram in datagrams.chunks(stride.max(1)) {
             // Only long headers: the others are most of the traffic, and cost nothing here.

@@ -16,7 +16,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.lab import pki
 from satlab.lab.pki import Pki
-from satlab.service import supervisor
+from satlab.service import root_process
 from satlab.service.api.account_store import Role
 from satlab.service.listen import ServeRequest, check, tls_files
 
@@ -45,10 +45,10 @@ def test_t01_a_public_service_needs_accounts(tmp_path: Path) -> None:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     options = request(tmp_path, address, "lab.example", tls=True)
     with pytest.raises(ConfigError, match="no account"):
-        supervisor.run(options, ProgressLog(quiet=True), threading.Event())
-    supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
+        root_process.run(options, ProgressLog(quiet=True), threading.Event())
+    root_process.set_password(tmp_path / "state", "admin", Role.ADMIN, "long enough")
     with pytest.raises(ConfigError, match="key: No such file"):  # the next thing that is missing
-        supervisor.run(options, ProgressLog(quiet=True), threading.Event())
+        root_process.run(options, ProgressLog(quiet=True), threading.Event())
 
 
 @pytest.mark.parametrize(
@@ -83,31 +83,31 @@ def test_t01_names_of_a_proxy_are_host_names(tmp_path: Path, name: str) -> None:
 def test_without_root_nothing_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(HostError, match="root"):
-        supervisor.run(request(tmp_path), ProgressLog(quiet=True), threading.Event())
+        root_process.run(request(tmp_path), ProgressLog(quiet=True), threading.Event())
     assert not (tmp_path / "state").exists()
 
 
 @ROOT_ONLY
 def test_two_servers_do_not_share_a_queue(tmp_path: Path) -> None:
-    with supervisor.locked(tmp_path / "state"), pytest.raises(HostError, match="another"):
-        supervisor.run(request(tmp_path), ProgressLog(quiet=True), threading.Event())
+    with root_process.locked(tmp_path / "state"), pytest.raises(HostError, match="another"):
+        root_process.run(request(tmp_path), ProgressLog(quiet=True), threading.Event())
 
 
 @ROOT_ONLY
 @pytest.mark.parametrize("password", ["", "short"])
 def test_t01_no_weak_first_password(tmp_path: Path, password: str) -> None:
     with pytest.raises(ConfigError, match="characters"):
-        supervisor.set_password(tmp_path / "state", "admin", Role.ADMIN, password)
+        root_process.set_password(tmp_path / "state", "admin", Role.ADMIN, password)
 
 
 def test_a_closed_state_folder_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with pytest.raises(HostError) as caught, supervisor.locked(closed):
+    with pytest.raises(HostError) as caught, root_process.locked(closed):
         pass
     assert str(closed) in str(caught.value) and "chmod" in caught.value.hint
     closed.chmod(0o711)
-    with supervisor.locked(closed):
+    with root_process.locked(closed):
         assert (closed / "api").is_dir()
 
 
@@ -160,11 +160,11 @@ def test_the_first_log_in_is_a_link(listen: str, public: str | None, url: str) -
     files = (Path("cert.pem"), Path("key.pem")) if public else (None, None)
     request = ServeRequest(listen, None, Path("state"), public, *files)
     place = check(request)
-    lines = supervisor.greeting(request, place, "TOKEN-of_18")
+    lines = root_process.greeting(request, place, "TOKEN-of_18")
     assert lines[0] == f"satlab serves {url}"
     assert lines[-1] == f"or open {url}login#token=TOKEN-of_18"
-    assert supervisor.greeting(request, place, "") == lines[:1]
+    assert root_process.greeting(request, place, "") == lines[:1]
     socket = ServeRequest("", Path("/run/satlab.sock"), Path("state"))
     assert not any(
-        "open" in line for line in supervisor.greeting(socket, check(socket), "TOKEN-of_18")
+        "open" in line for line in root_process.greeting(socket, check(socket), "TOKEN-of_18")
     )

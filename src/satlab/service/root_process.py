@@ -96,9 +96,9 @@ def run(request: ServeRequest, log: ProgressLog, stop: threading.Event) -> None:
 
 
 def greeting(request: ServeRequest, place: ListenAddress, token: str) -> list[str]:
-    """Return what is printed at the start.
+    """Return the text that is printed at the start.
 
-    The first token is in the fragment of the link, which no browser sends.
+    The first token is in the fragment of the link, which browsers do not send.
     """
     url = place.url(request.public, secure=request.certificate is not None)
     lines = [f"satlab serves {url or place}"]
@@ -111,7 +111,8 @@ def greeting(request: ServeRequest, place: ListenAddress, token: str) -> list[st
 
 
 def name_jobs(request: ServeRequest) -> None:
-    """Check further jobs and what they may do, and name them to the processes of the service.
+    """Check the operator's jobs and their privileges, and name their folder and file to the
+    processes of the service.
 
     Raises ConfigError.
     """
@@ -258,8 +259,8 @@ def locked(state: Path) -> Iterator[None]:
 
 
 def check_owner(state: Path) -> None:
-    """Check that the API's folder and all in it belong to the API's user; a new folder is given to
-    that user.
+    """Check that the API's folder and everything in it belong to the API's user. A new folder is
+    given to that user.
 
     Raises HostError. Nothing else is changed: root must not follow what the API's user may have
     made.

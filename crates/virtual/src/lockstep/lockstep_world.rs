@@ -9,11 +9,11 @@ use sha2::{Digest, Sha256};
 
 use super::end::End;
 use super::message::{self, INTERFACE, Pipe, Setup};
+use crate::endpoint_world::{CLIENT, SERVER, nanos};
 use crate::outcome::{Mark, Sample, TransferResult, seconds};
 use crate::path::{Ends, SAMPLE, Side};
 use crate::tls;
 use crate::transfer::Transfer;
-use crate::world::{CLIENT, SERVER, nanos};
 
 /// A transfer that runs: when things happened first.
 #[derive(Default)]
