@@ -31,8 +31,8 @@ from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
 from satlab.check.trace.pcap import UDP
 from satlab.check.trace.quic_handshake import Handshake
 from satlab.check.trace.quic_headers import Kind
-from satlab.common.errors import ConfigError, HostError
 from satlab.common import ipv6, topology
+from satlab.common.errors import ConfigError, HostError
 from satlab.lab.pki import Pki
 
 SCRIPT = Path(__file__).resolve().parents[4] / "tests/endpoints/ngtcp2"
