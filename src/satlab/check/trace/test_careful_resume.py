@@ -117,7 +117,7 @@ def test_t11_nonsense_in_the_event_is_ignored(data: dict[str, Any]) -> None:
 
 
 def test_t11_a_hostile_event_leaves_no_text_and_no_endless_list(tmp_path: Path) -> None:
-    state = {"congestion_window": -1, "pipesize": "1"}
+    state = {"congestion_window": -1, "pipesize": "x"}
     hostile = {"new_phase": "unvalidated", "trigger": "<script>", "state_data": state}
     found = sampled(tmp_path, with_phases(*[(91 + n, hostile) for n in range(500)]))
     assert found.careful_resume is not None
