@@ -5,11 +5,14 @@ docs/qlog.md says what is read of which program. Fields of draft-00 to the curre
 what is not known is skipped and counted. `qlog_records` reads the JSON.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
+
+from pydantic import ConfigDict, with_config
 
 from satlab.check.trace import qlog_records
 from satlab.check.trace.qlog_records import Kind, QlogError, Records, Trace
@@ -35,6 +38,7 @@ OTHER_SCHEMAS = ("http", "http3", "h3", "qpack", "moqt", "webtransport", "tcp", 
 Side = Literal["client", "server"]
 
 
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True)
 class Event:
     """An event, `t_s` after the first one of its file.
@@ -86,11 +90,15 @@ def opened(path: Path, side: Side | None = None) -> QlogFile:
 def plain(path: Path) -> BinaryIO:
     """Open a plain file without following links. Raises QlogError."""
     try:
-        return plain_files.below(path.parent, path.name, qlog_records.MAX_BYTES)
+        file = plain_files.below(path.parent, path.name)
     except OSError as error:
         raise QlogError("broken", str(error.strerror)) from error
     except RefusedError as error:
         raise QlogError("broken", f"it {error}") from error
+    if os.fstat(file.fileno()).st_size > qlog_records.MAX_BYTES:
+        file.close()
+        raise QlogError("too large", f"it has more than {qlog_records.MAX_BYTES} bytes")
+    return file
 
 
 def of_file(file: BinaryIO, side: Side | None = None) -> QlogFile:

@@ -20,7 +20,7 @@ import zstandard
 
 from satlab.check.endpoint.pair import CLIENT, SERVER
 from satlab.check.samples import Sample, UnusedSource
-from satlab.check.trace import qlog, qlog_records, qlog_transfer
+from satlab.check.trace import qlog, qlog_figures, qlog_process, qlog_records, qlog_transfer
 from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
 from satlab.check.trace.pcap import UDP
 from satlab.check.trace.qlog import QlogError
@@ -769,13 +769,22 @@ def joined(
         if data is not None:
             (folder / side / "x.sqlog").write_bytes(data)
     folders = {side: folder / side for side in sides}
-    return qlog_transfer.add(sample, folders, 100_000, folder, wire or captured(), 0.325)
+    return qlog_figures.add(sample, folders, 100_000, folder, wire or captured(), 0.325, here)
+
+
+def here(folder: Path, side: qlog.Side, size: int) -> QlogTransfer:
+    """Read the newest file as `qlog_reader` does, but in this process."""
+    path = qlog.newest(folder)
+    if path is None:
+        raise QlogError("missing", "no file")
+    with qlog.plain(path) as file:
+        return qlog_process.transfer(file, side, size)
 
 
 def test_a_server_s_qlog_has_losses_and_states_by_the_client_s_clock(tmp_path: Path) -> None:
     found = joined(tmp_path, sequence(ngtcp2()))
     assert (found.lost_packets, found.retransmitted_share) == (1, 0.25)
-    document = json.loads((tmp_path / qlog_transfer.FILE).read_text())
+    document = json.loads((tmp_path / qlog_figures.FILE).read_text())
     assert document["asked_s"] == pytest.approx(0.325 + 0.09)
     assert document["end_s"] == pytest.approx(1.4)
     assert document["points"][-1]["t_s"] == pytest.approx(0.325 + 0.8)
@@ -801,7 +810,7 @@ def test_the_first_byte_is_from_the_client_s_qlog_or_its_packets(tmp_path: Path)
     assert unlogged.time_to_first_byte_ms == pytest.approx(1100)
     assert unlogged.sources == {"time_to_first_byte_ms": "packets"}
     assert (unlogged.lost_packets, unlogged.retransmitted_share) == (None, None)
-    assert not (tmp_path / "b" / qlog_transfer.FILE).exists()
+    assert not (tmp_path / "b" / qlog_figures.FILE).exists()
 
 
 def test_a_transfer_is_complete_with_the_last_new_byte_of_the_client_s_qlog(tmp_path: Path) -> None:
@@ -830,7 +839,7 @@ def test_figures_that_the_programs_report_are_kept(tmp_path: Path) -> None:
     assert not added.warnings
     assert set(added.sources) == {"retransmitted_share", "spent_s"}
     # The last payload byte, not the last packet.
-    assert json.loads((tmp_path / qlog_transfer.FILE).read_text())["end_s"] == 1.0
+    assert json.loads((tmp_path / qlog_figures.FILE).read_text())["end_s"] == 1.0
 
 
 def test_the_newest_qlog_file_is_used_and_all_are_measured(tmp_path: Path) -> None:
@@ -871,7 +880,7 @@ def test_of_two_connections_the_last_one_s_qlog_is_joined(
     found = joined(tmp_path / "b", None, sequence(client, head), wire, sample, (CLIENT,))
     assert found.times_s == pytest.approx((6.0, 6.245)) and found.warnings == ()
     joined(tmp_path, sequence(ngtcp2()), None, wire, INCOMPLETE, (SERVER,))
-    document = json.loads((tmp_path / qlog_transfer.FILE).read_text())
+    document = json.loads((tmp_path / qlog_figures.FILE).read_text())
     assert document["asked_s"] == pytest.approx(5.0 + 0.325 + 0.09)
 
 
@@ -882,7 +891,7 @@ def test_no_packet_arrives_before_it_has_crossed_the_link(tmp_path: Path) -> Non
     first, answer, short, *rest = captured().datagrams
     late = CapturedTransfer(UDP, (first, answer, replace(short, t_s=0.2), *rest), 1000.0)
     joined(tmp_path, sequence(ngtcp2()), wire=late)
-    document = json.loads((tmp_path / qlog_transfer.FILE).read_text())
+    document = json.loads((tmp_path / qlog_figures.FILE).read_text())
     assert document["asked_s"] == pytest.approx(0.325 + 0.2)
 
 
@@ -894,4 +903,4 @@ def test_states_are_50_ms_apart_and_the_last_one_is_kept(tmp_path: Path) -> None
 
 
 def test_programs_without_qlog_keep_their_sample(tmp_path: Path) -> None:
-    assert qlog_transfer.add(INCOMPLETE, {}, 100_000, tmp_path, captured(), 0.325) is INCOMPLETE
+    assert qlog_figures.add(INCOMPLETE, {}, 100_000, tmp_path, captured(), 0.325) is INCOMPLETE
