@@ -232,8 +232,8 @@ def test_a_flow_whose_qlog_file_cannot_be_read_says_so(
     silent = Measured(ZERO, {side: {4433: AtInterface()} for side in ("server", "client")}, {})
     assert measurements.read(run, silent).reason == "nothing arrived until the end"
     qlog(tmp_path, "client", [])
-    monkeypatch.setattr("satlab.check.trace.qlog.MAX_FILE_BYTES", 10)
-    assert measurements.read(run, measured()).reason.endswith("it has more than 0 MiB")
+    monkeypatch.setattr("satlab.check.trace.qlog_records.MAX_BYTES", 10)
+    assert measurements.read(run, measured()).reason.endswith("it has more than 10 bytes")
 
 
 def test_datagrams_are_counted_from_packets(tmp_path: Path) -> None:

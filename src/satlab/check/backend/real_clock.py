@@ -28,8 +28,8 @@ from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample, within_limit
 from satlab.check.sandboxed_program import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace import packet_ledger, pcap, qlog, qlog_transfer, trace_reader
 from satlab.check.trace.captured_transfer import CapturedTransfer
+from satlab.check.trace import packet_ledger, pcap, qlog, qlog_figures, trace_reader
 from satlab.check.trace.packet_capture import Capture
 from satlab.check.trace.packet_ledger import Ledger
 from satlab.check.trace.pcap import Packet
@@ -109,7 +109,7 @@ class RealClock:
             *(_host_losses(direction, one) for direction, one in ledgers.items()),
         ]
         calibrate.write(folder / "calibration.json", session.lab.config.run_id, checks)
-        # Of outside programs we read only the states that `qlog_transfer` made from their qlog.
+        # Of outside programs we read only the states that `qlog_figures` made from their qlog.
         is_traced = isinstance(self.ends, SatperfPair) or "spent_s" in session.outcome.sources
         outcome = replace(
             session.outcome, ledgers={name: one.document() for name, one in ledgers.items()} or None
@@ -369,7 +369,7 @@ class _Connections:
             found = symptoms(seen, plan.rtt_ms.mean / 1000, plan.forward.udp_goodput_bps, used)
             base = replace(base, symptoms=(*found, *base.symptoms))
             folders, one_way_s = self.ends.qlog_folders(self.request), plan.rtt_ms.mean / 2000
-            base = qlog_transfer.add(base, folders, self.request.size, self.folder, seen, one_way_s)
+            base = qlog_figures.add(base, folders, self.request.size, self.folder, seen, one_way_s)
         whole = replace(
             base,
             client_cpu_s=client.cpu_s,

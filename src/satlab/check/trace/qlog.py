@@ -1,75 +1,50 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Read qlog files of external programs (draft-ietf-quic-qlog-main-schema), with limits.
 
-Two forms: JSON-SEQ with one record per line (ngtcp2 and quiche, qlog 0.3 and later), and one JSON
-document with `traces`, whose events may be arrays (picoquic, draft-00). The files are untrusted:
-links and devices are not opened; size, line length, nesting, numbers, number of events and the CPU
-time of their reader have limits.
+docs/qlog.md says what is read of which program. Fields of draft-00 to the current draft are known;
+what is not known is skipped and counted. `qlog_records` reads the JSON.
 """
 
-import codecs
-import itertools
-import json
-import math
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from time import thread_time
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
+from pydantic import ConfigDict, with_config
+
+from satlab.check.trace import qlog_records
+from satlab.check.trace.qlog_records import Kind, QlogError, Records, Trace
 from satlab.common import plain_files
 from satlab.common.plain_files import Found, RefusedError
 
-MAX_FILE_BYTES = 1 << 30
-"""Largest file, several times the usual size. For 400 MB in 180 s ngtcp2 0.12.1 writes more than
-256 MiB at each end.
-"""
-MAX_DOCUMENT_BYTES = 16 << 20
-"""Largest JSON document that is held in memory, bytes; the events of a larger document are read one
-by one.
-"""
-CHUNK_BYTES = 1 << 20
-_EVENTS = re.compile(rb'"events"\s*:\s*\[')
-MAX_LINE_BYTES = 256 << 10
+__all__ = ["Event", "Kind", "QlogError", "QlogFile", "Side", "newest", "number", "opened"]
+
+ENDINGS = tuple(f".{name}{packed}" for name in ("qlog", "sqlog") for packed in ("", ".gz", ".zst"))
 MAX_EVENTS = 3_000_000
-MAX_CPU_S = 120.0
-"""Longest CPU time for one file, including the work of its reader, s. Usual files take less than
-0.1 s for each MiB.
-"""
-_CHECKED_EVENTS = 1024
-"""Number of events between two checks of the CPU time."""
 MAX_FILES, MAX_DEPTH = 64, 64
 MAX_NUMBER = float(1 << 53)
 """Larger numbers are ignored: JSON is not exact beyond, and quiche writes 2^64 - 1 for unlimited.
 """
-RECORD_SEPARATOR = b"\x1e"
-"""RFC 7464, section 2."""
-_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
-"""One decoder for all lines: `json.loads` with an argument makes a new one for each line, which
-takes longer than the line.
-"""
+_DECIMAL = re.compile(r"\d{1,20}(?:\.\d{1,20})?", re.ASCII)
+"""A number as text: qlog allows it for 64-bit integers."""
+_DELTAS = ("delta", "relative_to_previous_event")
+_TIMES = ("time", "relative_time", "delta_time")
+_NAMES = ("name", "event", "event_type", "type")
+OTHER_SCHEMAS = ("http", "http3", "h3", "qpack", "moqt", "webtransport", "tcp", "tls")
+"""Schemas whose events may have the names of QUIC's."""
 
 Side = Literal["client", "server"]
-Kind = Literal["missing", "broken", "too large", "does not fit"]
 
 
-class QlogError(ValueError):
-    """A file cannot be used; the text says where and why."""
-
-    def __init__(self, kind: Kind, text: str) -> None:
-        super().__init__(text)
-        self.kind: Kind = kind
-
-    def __reduce__(self) -> tuple[type["QlogError"], tuple[Kind, str]]:
-        """Pickle both arguments, so that another process can make the error again."""
-        return QlogError, (self.kind, str(self))
-
-
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True)
 class Event:
-    """An event at `t_s` by its writer's clock; `name` without schema or category."""
+    """An event, `t_s` after the first one of its file.
+
+    `name` is without schema or category, and empty for an event of another protocol than QUIC.
+    """
 
     t_s: float
     name: str
@@ -78,26 +53,16 @@ class Event:
 
 @dataclass(frozen=True)
 class QlogFile:
-    """`side` is the endpoint that wrote the file, `unit_ms` its unit of time.
+    """`side` is the endpoint that wrote the file, None if the file does not say it; `unit_ms` its
+    unit of time.
 
-    Events are read during iteration.
+    Events are read during iteration; `records` counts the damaged ones meanwhile.
     """
 
-    side: Side
+    side: Side | None
     unit_ms: float
     events: Iterator[Event]
-
-
-class _Budget:
-    """The CPU time that a file may take in the thread that reads it."""
-
-    def __init__(self) -> None:
-        self._end_s = thread_time() + MAX_CPU_S
-
-    def check(self) -> None:
-        """Raises QlogError."""
-        if thread_time() > self._end_s:
-            raise QlogError("too large", f"it takes more than {MAX_CPU_S:g} s of CPU time to read")
+    records: Records
 
 
 def newest(folder: Path) -> Path | None:
@@ -114,184 +79,132 @@ def total_bytes(folder: Path) -> int:
 def _files(folder: Path) -> Iterator[Found]:
     """Yield the qlog files in `folder` or below, MAX_FILES in each of as many folders at most."""
     found = plain_files.walk(folder, MAX_DEPTH, MAX_FILES, MAX_FILES)
-    return (file for file in found if file.name.endswith((".qlog", ".sqlog")))
+    return (file for file in found if file.name.endswith(ENDINGS))
 
 
-def opened(path: Path) -> QlogFile:
-    """Open a file. Reading its events may raise QlogError, too.
+def opened(path: Path, side: Side | None = None) -> QlogFile:
+    """Open a file; see `of_file`. Raises QlogError."""
+    return of_file(plain(path), side)
+
+
+def plain(path: Path) -> BinaryIO:
+    """Open a plain file without following links. Raises QlogError."""
+    try:
+        file = plain_files.below(path.parent, path.name)
+    except OSError as error:
+        raise QlogError("broken", str(error.strerror)) from error
+    except RefusedError as error:
+        raise QlogError("broken", f"it {error}") from error
+    if os.fstat(file.fileno()).st_size > qlog_records.MAX_BYTES:
+        file.close()
+        raise QlogError("too large", f"it has more than {qlog_records.MAX_BYTES} bytes")
+    return file
+
+
+def of_file(file: BinaryIO, side: Side | None = None) -> QlogFile:
+    """Read the start of a file. Reading its events may raise QlogError, too.
+
+    Of several traces the last one of `side` is taken, or the last one that does not say whose it
+    is.
 
     Raises:
         QlogError: the file is too large, or not a qlog file.
     """
-    budget = _Budget()
-    records = _records(path, budget)
-    header = next(records, None)
-    if not isinstance(header, dict):
-        raise QlogError("broken", "its first record is not a qlog header")
-    if "traces" in header:
-        log = _of_document(header, budget)
-        return replace(log, events=_from_open_file(log.events, records))
-    return _of_trace(header.get("trace"), records, budget)
+    records = Records()
+    header = qlog_records.header_of_sequence(file, records)
+    if header is not None:
+        trace = header.get("trace")
+        return _of_trace(trace if isinstance(trace, dict) else {}, records)
+    traces = [one for one in qlog_records.traces(file, records) if one.events_at is not None]
+    if not traces:
+        raise QlogError("broken", "it has no trace")
+    chosen = max(enumerate(traces), key=lambda one: (_fitness(one[1], side), one[0]))[1]
+    records.damaged = 0  # until here, those of all traces
+    records.events = qlog_records.events_at(file, chosen.events_at or 0, records)
+    return _of_trace(chosen.fields, records)
 
 
-def _from_open_file(events: Iterator[Event], records: Iterator[Any]) -> Iterator[Event]:
-    """Yield the events while their file, which `records` holds, is open."""
-    yield from events
-    del records
+def _fitness(trace: Trace, side: Side | None) -> int:
+    found = _vantage_point(trace.fields)
+    return 2 if found == side else int(found in ("", "unknown"))
+
+
+def _vantage_point(trace: dict[str, Any]) -> str:
+    """Return the type of a trace's vantage point; empty without one."""
+    point = trace.get("vantage_point")
+    return str(point.get("type") or "").lower() if isinstance(point, dict) else ""
 
 
 def number(data: Any, name: str) -> float | None:
-    """Return a number of a JSON object; None if it is missing, negative, not finite, or MAX_NUMBER
-    or more.
+    """Return a number of a JSON object, also one that is written as text; None if it is missing,
+    negative, not finite, or MAX_NUMBER or more.
     """
     value = data.get(name) if isinstance(data, dict) else None
+    if isinstance(value, str) and len(value) <= 41 and _DECIMAL.fullmatch(value):
+        value = float(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_NUMBER:
         return float(value)
     return None
 
 
-def _records(path: Path, budget: _Budget) -> Iterator[Any]:
-    """Yield the JSON texts of a file: one per line, or the whole document."""
-    try:
-        opened_file = plain_files.below(path.parent, path.name)
-    except OSError as error:
-        raise QlogError("broken", str(error.strerror)) from error
-    except RefusedError as error:
-        raise QlogError("broken", f"it {error}") from error
-    with opened_file as file:
-        if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
-            raise QlogError("too large", f"it has more than {MAX_FILE_BYTES >> 20} MiB")
-        is_sequence = path.name.endswith(".sqlog") or file.read(1) == RECORD_SEPARATOR
-        file.seek(0)
-        if is_sequence:
-            yield from _sequence(file)
-        else:
-            yield _document(file, budget)
-
-
-def _document(file: Any, budget: _Budget) -> Any:
-    """Return a document. If it is large or cut off, return only its first trace, whose events are
-    read one by one.
-    """
-    start = file.read(MAX_DOCUMENT_BYTES + 1)
-    if len(start) <= MAX_DOCUMENT_BYTES:
-        try:
-            return _parsed(start, "the document")
-        except QlogError:
-            if not _EVENTS.search(start, 0, MAX_LINE_BYTES):
-                raise
-    found = _EVENTS.search(start, 0, MAX_LINE_BYTES)
-    if found is None:
-        raise QlogError("too large", "it is one large document without events in its first trace")
-    header = _parsed(start[: found.end()] + b"]}]}", "the start of the document")
-    header["traces"][0]["events"] = _elements(start[found.end() :], file, budget)
-    return header
-
-
-def _elements(text: bytes, file: Any, budget: _Budget) -> Iterator[Any]:
-    """Yield the elements of an array up to its end, or to the end of the file."""
-    buffer, at = text.decode(errors="replace"), 0
-    while True:
-        while at < len(buffer) and buffer[at] in ", \t\r\n":
-            at += 1
-        if buffer[at : at + 1] == "]":
-            return
-        try:
-            element, at = _DECODER.raw_decode(buffer, at)
-        except (ValueError, RecursionError):
-            budget.check()
-            more = file.read(CHUNK_BYTES)
-            if not more:
-                return  # cut off in an element
-            if len(buffer) - at > MAX_LINE_BYTES + CHUNK_BYTES:
-                raise QlogError("broken", "an event is not JSON, or too large") from None
-            buffer, at = buffer[at:] + more.decode(errors="replace"), 0
-            continue
-        yield element
-
-
-def _sequence(file: Any) -> Iterator[Any]:
-    """Yield each record.
-
-    A truncated record is the last one: its writer was ended (RFC 7464, section 2.4).
-    """
-    for count in itertools.count(1):
-        line = file.readline(MAX_LINE_BYTES)
-        if not line.endswith(b"\n"):
-            if len(line) == MAX_LINE_BYTES:
-                raise QlogError(
-                    "too large", f"line {count} has more than {MAX_LINE_BYTES >> 10} KiB"
-                )
-            return
-        if count > MAX_EVENTS:
-            raise QlogError("too large", f"it has more than {MAX_EVENTS} events")
-        text = line.strip(RECORD_SEPARATOR + b" \r\n")
-        if text:
-            yield _parsed(text, f"line {count}")
-
-
-def _parsed(text: bytes, place: str) -> Any:
-    try:
-        return _DECODER.decode(text.removeprefix(codecs.BOM_UTF8).decode(errors="surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise QlogError("broken", f"{place} is not JSON: {str(error)[:80]}") from error
-
-
-def _of_document(header: dict[str, Any], budget: _Budget) -> QlogFile:
-    traces = header["traces"]
-    if not isinstance(traces, list) or not traces or not isinstance(traces[-1], dict):
-        raise QlogError("broken", "it has no trace")
-    events = traces[-1].get("events")  # of the last connection
-    return _of_trace(traces[-1], events if isinstance(events, list | Iterator) else [], budget)
-
-
-def _of_trace(trace: Any, events: Iterable[Any], budget: _Budget) -> QlogFile:
-    trace = trace if isinstance(trace, dict) else {}
-    vantage_point, common, configuration = (
-        trace.get(name) for name in ("vantage_point", "common_fields", "configuration")
-    )
-    side = vantage_point.get("type") if isinstance(vantage_point, dict) else None
-    if side not in ("client", "server"):
-        raise QlogError("broken", "its vantage point is neither client nor server")
-    is_us = isinstance(configuration, dict) and configuration.get("time_units") == "us"
-    unit_ms = 1e-3 if is_us else 1.0
-    time_format = common.get("time_format") if isinstance(common, dict) else None
-    is_relative = time_format in ("delta", "relative_to_previous_event")
+def _of_trace(trace: dict[str, Any], records: Records) -> QlogFile:
+    point = _vantage_point(trace)
+    if point == "network":
+        raise QlogError("broken", "its vantage point is the network, not the client or the server")
+    side: Side | None = "client" if point == "client" else "server" if point == "server" else None
+    places = [trace, trace.get("configuration"), trace.get("common_fields")]
+    known = [one for one in places if isinstance(one, dict)]
+    unit_ms = 1e-3 if any(one.get("time_units") == "us" for one in known) else 1.0
+    formats = [one["time_format"] for one in known if "time_format" in one]
     fields = trace.get("event_fields")
-    return QlogFile(
-        side, unit_ms, _events(events, fields, unit_ms, budget, is_relative=is_relative)
-    )
+    names = [str(name).lower() for name in fields] if isinstance(fields, list) else []
+    events = _events(records, names, unit_ms, formats[-1] if formats else None)
+    return QlogFile(side, unit_ms, events, records)
 
 
 def _events(
-    events: Iterable[Any], fields: Any, unit_ms: float, budget: _Budget, *, is_relative: bool
+    records: Records, names: list[str], unit_ms: float, time_format: Any
 ) -> Iterator[Event]:
     """Yield the events; times never decrease."""
-    names = [str(name).lower() for name in fields] if isinstance(fields, list) else []
+    start: float | None = None
     now = 0.0
-    for count, raw in enumerate(events):
+    count = 0
+    for count, raw in enumerate(records.events, 1):
         if count > MAX_EVENTS:
             raise QlogError("too large", f"it has more than {MAX_EVENTS} events")
-        if count % _CHECKED_EVENTS == 0:
-            budget.check()
-        event = _as_object(names, raw) if isinstance(raw, list) else raw
-        time = number(event, "time")
-        if time is None or not isinstance(event.get("name"), str):
-            raise QlogError("broken", f"event {count} has no name or no time")
-        t_s = time * unit_ms / 1e3
-        now = now + t_s if is_relative else max(now, t_s)
-        if not math.isfinite(now) or now > MAX_NUMBER:
-            raise QlogError("broken", f"event {count} has an invalid time")
+        event = dict(zip(names, raw, strict=False)) if isinstance(raw, list) else raw
+        time, name = _first_number(event), _name(event)
+        if time is None or name is None:
+            records.damaged += 1
+            continue
+        is_delta = event.get("time_format", time_format) in _DELTAS or "delta_time" in event
+        if start is None:
+            start = time
+        elif is_delta:
+            now += time * unit_ms / 1e3
+        else:
+            now = max(now, (time - start) * unit_ms / 1e3)
         data = event.get("data")
-        name = event["name"].lower().rpartition(":")[2].removeprefix("recovery_")
         yield Event(now, name, data if isinstance(data, dict) else {})
+    if records.damaged and start is None:
+        raise QlogError("broken", f"none of its {max(count, records.damaged)} events can be read")
 
 
-def _as_object(names: list[str], values: list[Any]) -> dict[str, Any]:
-    """Return an array event in the form of an object event."""
-    fields = dict(zip(names, values, strict=False))
-    return {
-        "time": fields.get("relative_time"),
-        "name": fields.get("event", fields.get("event_type")),
-        "data": fields.get("data"),
-    }
+def _first_number(event: Any) -> float | None:
+    for name in _TIMES:
+        value = number(event, name)
+        if value is not None:
+            return value
+    return None
+
+
+def _name(event: Any) -> str | None:
+    """Return the name of an event without schema; empty for that of another protocol."""
+    if not isinstance(event, dict):
+        return None
+    whole = next((event[name] for name in _NAMES if isinstance(event.get(name), str)), None)
+    if whole is None:
+        return None
+    schema, _, name = whole.lower().rpartition(":")
+    schema = schema or str(event.get("category", "")).lower()
+    return "" if schema in OTHER_SCHEMAS else name.removeprefix("recovery_")

@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A transfer from its endpoints' qlog files: losses, retransmissions, first byte, and the sender's
+"""A transfer in the qlog file of one endpoint: packets, losses, retransmissions, and the sender's
 states.
 """
 
-import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from satlab.check.samples import Sample, UnusedSource
-from satlab.check.trace import careful_resume, qlog
-from satlab.check.trace.captured_transfer import CapturedTransfer
+from pydantic import ConfigDict, with_config
+
+from satlab.check.trace import careful_resume
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
+from satlab.check.trace.qlog_names import CREDITS, FIELDS, FRAMES, METRICS, UNUSED_EVENTS, WINDOWS
 from satlab.check.trace.request_streams import RequestStreams
 
-FILE = "qlog.json"
-"""File in a sample's folder: the states of the server, by the client's clock."""
-MIN_COMPLETE_SHARE = 0.9
-"""Share of the payload that the qlog of a complete transfer must contain. A program that is killed
-loses its last lines.
-"""
+_CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
+"""For what another process has read (`qlog_reader`)."""
 MIN_INTERVAL_S = 0.05
 """Shortest time between two states, s."""
 MAX_POINTS = 100_000
@@ -35,167 +30,13 @@ MAX_GAPS = 10_000
 """Largest number of gaps in the received ranges of a stream. A transfer has a few after a burst of
 losses.
 """
+MAX_NAMES = 1000
+"""Largest number of unknown names of fields; a program has a few of its own."""
 MAX_STREAMS = 10_000
 """Further streams are ignored; a transfer has a few."""
-CLIENT_QLOG = "qlog of the client"
-Figures = dict[str, tuple[Any, str]]
-"""Fields of a sample: value and source."""
 
 
-def add(
-    sample: Sample,
-    folders: Mapping[str, Path],
-    size: int,
-    folder: Path,
-    wire: CapturedTransfer,
-    one_way_s: float,
-) -> Sample:
-    """Add the figures of qlog files to the sample of a download of `size` bytes; the sample's own
-    figures stay.
-
-    `folders` hold the qlog files, by side; without any, the sample is returned unchanged. After
-    several connections the newest file, of the last one, is read. The server's states are written
-    to FILE in `folder`. `one_way_s` is the delay of the idle link from the client to the server.
-    """
-    if not folders:
-        return sample
-    figures: Figures = {}
-    warnings = []
-    # The client first: its completion ends the server's states.
-    for side, qlog_folder in sorted(folders.items()):
-        try:
-            transfer = _open(qlog_folder, side, size, wire, is_complete=sample.status == "ok")
-        except QlogError as error:
-            warnings.append(UnusedSource(error.kind, cast("qlog.Side", side), str(error)))
-            continue
-        if side == "server":
-            values = {
-                "lost_packets": transfer.reported_lost_packets,
-                "retransmitted_share": transfer.retransmitted_share,
-            }
-            known = {name: value for name, value in values.items() if value is not None}
-            figures |= {name: (value, "qlog of the server") for name, value in known.items()}
-            later_s = _later_s(transfer, wire, one_way_s)
-            figures |= _write_states(transfer, folder, wire, later_s, sample.times_s[-1])
-            sample = _resumed(sample, transfer, later_s)
-        else:
-            sent_s, received_s = transfer.first_sent_s, transfer.first_stream_received_s
-            if sent_s is not None and received_s is not None:
-                first_s = wire.last_start_s + received_s - sent_s
-                figures["time_to_first_byte_ms"] = (first_s * 1000, CLIENT_QLOG)
-            sample = _completed(sample, transfer, size, wire.last_start_s)
-    if "time_to_first_byte_ms" not in figures and wire.first_byte_s is not None:
-        figures["time_to_first_byte_ms"] = (wire.first_byte_s * 1000, "packets")
-    figures = {name: figure for name, figure in figures.items() if getattr(sample, name) is None}
-    sources = {**sample.sources, **{name: source for name, (_, source) in figures.items()}}
-    return replace(
-        sample,
-        **{name: value for name, (value, _) in figures.items()},
-        sources=sources,
-        warnings=tuple(reversed(warnings)),
-    )
-
-
-def _open(
-    folder: Path, side: str, size: int, wire: CapturedTransfer, *, is_complete: bool
-) -> "QlogTransfer":
-    """Read the newest qlog file of a folder.
-
-    Raises:
-        QlogError: there is no file, it cannot be used, or it does not belong to the captured
-        transfer.
-    """
-    file = qlog.newest(folder)
-    if file is None:
-        raise QlogError("missing", "no file")
-    log = qlog.opened(file)
-    if log.side != side:
-        raise QlogError("does not fit", f"its vantage point is the {log.side}")
-    transfer = read(log, size)
-    if side == "server" and is_complete and transfer.new_bytes < MIN_COMPLETE_SHARE * size:
-        raise QlogError(
-            "does not fit", f"it has {transfer.new_bytes:.0f} bytes of streams, {size} arrived"
-        )
-    return transfer
-
-
-def _completed(sample: Sample, transfer: "QlogTransfer", size: int, start_s: float) -> Sample:
-    """Return the sample with the completion time of the client's qlog, if the qlog has every byte
-    of the payload.
-    """
-    sent_s, complete_s = transfer.first_sent_s, transfer.last_new_received_s
-    if (
-        sample.status != "ok"
-        or sent_s is None
-        or complete_s is None
-        or transfer.received_bytes < size
-    ):
-        return sample
-    times = (*sample.times_s[:-1], start_s + complete_s - sent_s)
-    return replace(
-        sample, times_s=times, sources={"times_s": f"packets, the last one: {CLIENT_QLOG}"}
-    )
-
-
-def _later_s(transfer: "QlogTransfer", wire: CapturedTransfer, one_way_s: float) -> float | None:
-    """Return by how much the client's clock is ahead of the server's, s; None if the server
-    received no packet.
-
-    The offset is chosen so that neither the client's first packet nor its first packet with a short
-    header arrives before it was sent and had crossed the link.
-    """
-    handshake_s = wire.handshake_s if len(wire.server_ids) < 2 else None  # of the first connection
-    pairs = [
-        (wire.last_start_s, transfer.first_received_s),
-        (handshake_s, transfer.first_short_received_s),
-    ]
-    known = [
-        sent - received for sent, received in pairs if sent is not None and received is not None
-    ]
-    return one_way_s + max(known) if known and transfer.first_received_s is not None else None
-
-
-def _resumed(sample: Sample, transfer: "QlogTransfer", later_s: float | None) -> Sample:
-    """Return the sample with the phases of Careful Resume, unless the programs report them."""
-    found = careful_resume.of_events(transfer.resumption, later_s or 0.0)
-    if found is None or sample.careful_resume is not None:
-        return sample
-    sources = {**sample.sources, "careful_resume": "qlog of the server"}
-    words = (*sample.symptoms, *careful_resume.symptoms(found))
-    return replace(sample, careful_resume=found, symptoms=words, sources=sources)
-
-
-def _write_states(
-    transfer: "QlogTransfer",
-    folder: Path,
-    wire: CapturedTransfer,
-    later_s: float | None,
-    end_s: float | None,
-) -> Figures:
-    """Write the states to FILE, by the client's clock, which starts with its first packet. Writes
-    nothing if the states are unknown.
-
-    The states end with the last payload byte (`end_s`), or with the last packet if that byte never
-    arrived: satperf's endpoints exchange results after the payload.
-    """
-    requested_s = transfer.first_stream_received_s or transfer.first_short_received_s
-    last_s = max((one.t_s for one in wire.arrivals), default=0.0) if end_s is None else end_s
-    if later_s is None or requested_s is None or not transfer.points:
-        return {}
-    points = [asdict(point) | {"t_s": point.t_s + later_s} for point in transfer.points]
-    document = {
-        "start_unix_s": wire.start_unix_s,
-        "asked_s": requested_s + later_s,
-        "end_s": last_s,
-        "points": points,
-    }
-    (folder / FILE).write_text(json.dumps(document))
-    return {"spent_s": (None, "qlog of the server, link")}
-
-
-# --- one file -------------------------------------------------------------------------------------
-
-
+@with_config(_CHECKED)
 @dataclass(frozen=True)
 class SenderPoint:
     """A sender's state at `t_s` by its own clock; see causes.SenderState."""
@@ -211,6 +52,32 @@ class SenderPoint:
     is_app_limited: bool = False
 
 
+@with_config(_CHECKED)
+@dataclass
+class Counts:
+    """What a file's figures do not rest on: `damaged` records, and events, names of fields, and
+    frames that satlab does not know.
+    """
+
+    damaged: int = 0
+    events: int = 0
+    fields: int = 0
+    frames: int = 0
+
+    @property
+    def text(self) -> str:
+        """The counts in brackets; empty without any."""
+        named = {
+            "damaged records": self.damaged,
+            "unknown events": self.events,
+            "unknown fields": self.fields,
+            "unknown frames": self.frames,
+        }
+        known = ", ".join(f"{count} {name}" for name, count in named.items() if count)
+        return f" (left out: {known})" if known else ""
+
+
+@with_config(_CHECKED)
 @dataclass
 class QlogTransfer:
     """A connection in the qlog of one endpoint.
@@ -238,6 +105,11 @@ class QlogTransfer:
     stream_bytes: float = 0
     """Sent, including `retransmitted_bytes`."""
     retransmitted_bytes: float = 0
+    has_frames: bool = False
+    """Whether the writer logs the frames of packets; quinn does not."""
+    packet_bytes: float = 0
+    """Sent in packets with a short header."""
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def new_bytes(self) -> float:
@@ -245,8 +117,13 @@ class QlogTransfer:
         return self.stream_bytes - self.retransmitted_bytes
 
     @property
+    def payload_bytes(self) -> float:
+        """Stream bytes; those of 1-RTT packets where no frames are logged."""
+        return self.new_bytes if self.has_frames else self.packet_bytes
+
+    @property
     def reported_lost_packets(self) -> int | None:
-        """None if the file has retransmissions but no losses: quiche does not log losses."""
+        """None if the file has retransmissions but no losses: older quiche does not log losses."""
         return None if self.retransmitted_bytes and not self.lost_packets else self.lost_packets
 
     @property
@@ -264,13 +141,14 @@ def read(log: QlogFile, size: int) -> QlogTransfer:
     for event in log.events:
         reader.take(event)
     reader.finish()
+    reader.transfer.counts.damaged = log.records.damaged
     return reader.transfer
 
 
 class _Reader:
     def __init__(self, log: QlogFile, size: int) -> None:
         self.transfer = QlogTransfer()
-        self._own_bit, self._unit_ms, self._size = int(log.side == "server"), log.unit_ms, size
+        self._own_bit, self._unit_ms, self._size = int(log.side != "client"), log.unit_ms, size
         self._metrics: dict[str, float] = {}
         self._now = self._next_point = 0.0
         self._sent: dict[float, float] = {}
@@ -285,6 +163,7 @@ class _Reader:
         self._requests = RequestStreams()
         self._unfinished: list[SenderPoint] = []
         """The points, each as if more payload was to come."""
+        self._unknown_fields: set[str] = set()
 
     def take(self, event: Event) -> None:
         if event.t_s - self._now > PAUSE_S and self._metrics:
@@ -293,24 +172,38 @@ class _Reader:
         if event.t_s >= self._next_point and self._metrics:
             self._add_point()
             self._next_point = event.t_s + MIN_INTERVAL_S
-        self._now = event.t_s
+        self._now, data = event.t_s, event.data
+        self._count_unknown(event)
         match event.name:
-            case "metrics_updated":
-                self._metrics_updated(event.data)
+            case "metrics_updated" | "metric_update" | "congestion_metric_update":
+                self._metrics_updated(data)
             case "packet_sent":
-                self._packet_sent(event.data)
+                self._packet_sent(data)
             case "packet_received":
-                self._packet_received(event.data)
-            case careful_resume.EVENT if len(self.transfer.resumption) < careful_resume.MAX_PHASES:
-                self.transfer.resumption.append(event)
+                self._packet_received(data)
+            case careful_resume.EVENT:
+                if len(self.transfer.resumption) < careful_resume.MAX_PHASES:
+                    self.transfer.resumption.append(event)
             case "packet_lost":
                 self.transfer.lost_packets += 1
+            case "packets_lost":  # mvfst
+                self.transfer.lost_packets += int(number(data, "lost_packets") or 0)
             case "parameters_set":
-                self._parameters(event.data)
+                self._parameters(data)
+
+    def _count_unknown(self, event: Event) -> None:
+        fields = FIELDS.get(event.name)
+        if fields is None:
+            is_known = event.name in ("", careful_resume.EVENT) or event.name in UNUSED_EVENTS
+            self.transfer.counts.events += not is_known
+        elif not event.data.keys() <= fields:
+            self._unknown_fields |= event.data.keys() - fields
+            if len(self._unknown_fields) > MAX_NAMES:
+                raise QlogError("broken", f"it has more than {MAX_NAMES} unknown fields")
 
     def finish(self) -> None:
-        """Add the last state. Until the last request there was more to come: with the headers of
-        many small files, streams have the payload's number of bytes long before.
+        """Add the last state, and the counts. Until the last request there was more to come: with
+        the headers of many small files, streams have the payload's number of bytes long before.
         """
         if self._metrics:
             self._add_point()
@@ -318,10 +211,11 @@ class _Reader:
         for index, unfinished in enumerate(self._unfinished):
             if unfinished.t_s < self._requests.last_s:
                 points[index] = unfinished
+        self.transfer.counts.fields = len(self._unknown_fields)
 
     def _add_point(self) -> None:
         values = self._metrics
-        window = values.get("congestion_window", values.get("cwnd"))
+        window = next((values[name] for name in WINDOWS if name in values), None)
         if window is None or len(self.transfer.points) >= MAX_POINTS:
             return
         threshold = values.get("ssthresh")
@@ -339,7 +233,7 @@ class _Reader:
             is_app_limited=supply == "blocked" or self._requests.are_answered,
         )
         self._unfinished.append(unfinished)
-        is_done = self.transfer.new_bytes >= self._size
+        is_done = self.transfer.payload_bytes >= self._size
         done = replace(unfinished, supply="done", is_app_limited=True)
         self.transfer.points.append(done if is_done else unfinished)
 
@@ -376,17 +270,13 @@ class _Reader:
 
     def _metrics_updated(self, data: Mapping[str, Any]) -> None:
         """Update the metrics in the event; others keep their values."""
-        for name in (
-            "congestion_window",
-            "cwnd",
-            "bytes_in_flight",
-            "smoothed_rtt",
-            "ssthresh",
-            "pacing_rate",
-        ):
+        for name in (*WINDOWS, *METRICS):
             value = number(data, name)
             if value is not None:
                 self._metrics[name] = value
+        lost = number(data.get("cf_lost_packets"), "total")  # quiche
+        if lost is not None:
+            self.transfer.lost_packets = max(self.transfer.lost_packets, int(lost))
 
     def _parameters(self, data: Mapping[str, Any]) -> None:
         owners = (data.get("owner"), data.get("initiator"))
@@ -396,12 +286,7 @@ class _Reader:
             self._peer_parameters(data)
 
     def _peer_parameters(self, data: Mapping[str, Any]) -> None:
-        for name in (
-            "data",
-            "stream_data_uni",
-            "stream_data_bidi_local",
-            "stream_data_bidi_remote",
-        ):
+        for name in CREDITS:
             value = number(data, f"initial_max_{name}")
             if value is not None:
                 self._initial_credit[name] = value
@@ -410,8 +295,10 @@ class _Reader:
         self.transfer.sent_packets += 1
         if self.transfer.first_sent_s is None:
             self.transfer.first_sent_s = self._now
-        for frame in _frames(data):
-            match frame.get("frame_type"):
+        if _is_short(data):
+            self.transfer.packet_bytes += _packet_length(data)
+        for kind, frame in self._frames(data):
+            match kind:
                 case "stream":
                     stream, offset, length = _stream(frame)
                     self._stream_sent(stream, offset, length)
@@ -437,17 +324,27 @@ class _Reader:
         transfer = self.transfer
         if transfer.first_received_s is None:
             transfer.first_received_s = self._now
-        header = data.get("header")
-        kind = data.get("packet_type") or (
-            header.get("packet_type") if isinstance(header, dict) else None
-        )
-        if transfer.first_short_received_s is None and str(kind).upper() == "1RTT":
+        if transfer.first_short_received_s is None and _is_short(data):
             transfer.first_short_received_s = self._now
-        for frame in _frames(data):
-            self._frame_received(frame)
+        for kind, frame in self._frames(data):
+            self._frame_received(kind, frame)
 
-    def _frame_received(self, frame: Mapping[str, Any]) -> None:
-        match frame.get("frame_type"):
+    def _frames(self, data: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the frames of a packet with their types; unknown ones are counted."""
+        frames = data.get("frames")
+        if not isinstance(frames, list):
+            return
+        self.transfer.has_frames = self.transfer.has_frames or bool(frames)
+        for frame in frames:
+            kind = frame.get("frame_type") if isinstance(frame, dict) else None
+            kind = kind.lower() if isinstance(kind, str) else ""
+            if kind in FRAMES:
+                yield kind, frame
+            else:
+                self.transfer.counts.frames += 1
+
+    def _frame_received(self, kind: str, frame: Mapping[str, Any]) -> None:
+        match kind:
             case "stream":
                 stream, offset, length = _stream(frame)
                 # HTTP/3 and QPACK use unidirectional streams of their own.
@@ -457,9 +354,9 @@ class _Reader:
             case "streams_blocked" if frame.get("stream_type") == "bidirectional":
                 self._requests.blocked(number(frame, "limit"))
             case "max_data":
-                self._credit_raised(None, number(frame, "maximum"))
+                self._credit_raised(None, _maximum(frame))
             case "max_stream_data":
-                self._credit_raised(number(frame, "stream_id"), number(frame, "maximum"))
+                self._credit_raised(number(frame, "stream_id"), _maximum(frame))
 
     def _stream_received(self, stream: float, offset: float, length: float) -> None:
         if stream not in self._received and len(self._received) >= MAX_STREAMS:
@@ -501,11 +398,25 @@ def _add_range(ranges: list[tuple[float, float]], begin: float, end: float) -> f
     return joined[1] - joined[0] - sum(high - low for low, high in touched)
 
 
-def _frames(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    frames = data.get("frames")
-    return (
-        [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
+def _is_short(data: Mapping[str, Any]) -> bool:
+    """Whether a packet has a short header, which is that of a 1-RTT packet."""
+    header = data.get("header")
+    kind = data.get("packet_type") or (
+        header.get("packet_type") if isinstance(header, dict) else None
     )
+    return str(kind).lower().replace("-", "") in ("1rtt", "onertt", "short")
+
+
+def _packet_length(data: Mapping[str, Any]) -> float:
+    """Return the length of a packet, whichever field names the writer uses; 0 if it is unknown."""
+    header, raw = data.get("header"), data.get("raw")
+    found = (number(header, "length"), number(header, "packet_size"), number(raw, "length"))
+    return next((one for one in found if one is not None), 0.0)
+
+
+def _maximum(frame: Mapping[str, Any]) -> float | None:
+    value = number(frame, "maximum")
+    return number(frame, "maximum_data") if value is None else value  # mvfst
 
 
 def _stream(frame: Mapping[str, Any]) -> tuple[float, float, float]:

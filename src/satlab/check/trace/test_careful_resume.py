@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from satlab.check.samples import Sample
-from satlab.check.trace import careful_resume, qlog_transfer
+from satlab.check.trace import careful_resume, qlog_figures
 from satlab.check.trace.qlog import Event
-from satlab.check.trace.test_qlog import captured, ngtcp2, sequence
+from satlab.check.trace.test_qlog import captured, here, ngtcp2, sequence
 
 NAME = "recovery:careful_resume_phase_updated"
 JUMP: tuple[tuple[float, dict[str, Any]], ...] = (
@@ -52,7 +52,7 @@ def sampled(folder: Path, records: list[dict[str, Any]]) -> Sample:
     server.mkdir()
     (server / "x.sqlog").write_bytes(sequence(records))
     sample = Sample("a", 1, "ok", "", (2.0,), symptoms=("small initial window",))
-    return qlog_transfer.add(sample, {"server": server}, 3000, folder, captured(), 0.3)
+    return qlog_figures.add(sample, {"server": server}, 3000, folder, captured(), 0.3, here)
 
 
 def test_phases_of_a_sender_s_qlog_have_the_client_s_clock_and_words(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_what_the_programs_report_is_kept(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "x.sqlog").write_bytes(sequence(with_phases(*JUMP)))
     sample = Sample("a", 1, "ok", "", (2.0,), careful_resume=own)
-    found = qlog_transfer.add(
-        sample, {"server": tmp_path / "server"}, 3000, tmp_path, captured(), 0.3
+    found = qlog_figures.add(
+        sample, {"server": tmp_path / "server"}, 3000, tmp_path, captured(), 0.3, here
     )
     assert found.careful_resume == own and found.symptoms == ()
 
@@ -117,7 +117,7 @@ def test_t11_nonsense_in_the_event_is_ignored(data: dict[str, Any]) -> None:
 
 
 def test_t11_a_hostile_event_leaves_no_text_and_no_endless_list(tmp_path: Path) -> None:
-    state = {"congestion_window": -1, "pipesize": "1"}
+    state = {"congestion_window": -1, "pipesize": "x"}
     hostile = {"new_phase": "unvalidated", "trigger": "<script>", "state_data": state}
     found = sampled(tmp_path, with_phases(*[(91 + n, hostile) for n in range(500)]))
     assert found.careful_resume is not None

@@ -17,7 +17,7 @@ from satlab.check.case_link import IP_BYTES_PER_UDP_BYTE
 from satlab.check.samples import Sample
 from satlab.check.sandboxed_program import read_json_lines
 from satlab.check.suite import Case
-from satlab.check.trace import packet_ledger, qlog_transfer
+from satlab.check.trace import packet_ledger, qlog_figures
 from satlab.check.trace.causes import SenderState, TransferTrace
 from satlab.link.plan import LinkPlan
 
@@ -41,7 +41,7 @@ def _read(raw: Path, case: str, seed: int, plan: LinkPlan) -> TransferTrace | No
     if outcome.is_file():
         return of_outcome(json.loads(outcome.read_text()), plan)
     folder = raw / f"{case}-{seed}"
-    states = folder / qlog_transfer.FILE
+    states = folder / qlog_figures.FILE
     if states.is_file():
         return of_qlog(json.loads(states.read_text()), read_json_lines(folder / "link.jsonl"), plan)
     last = max(folder.glob("client/client-*.jsonl"), default=None)
@@ -149,7 +149,7 @@ def of_satperf(lines: Lines, link: Lines, plan: LinkPlan) -> TransferTrace | Non
 
 
 def of_qlog(document: Mapping[str, Any], link: Lines, plan: LinkPlan) -> TransferTrace:
-    """Return the trace of the states of a server's qlog (qlog_transfer.FILE) and link metrics."""
+    """Return the trace of the states of a server's qlog (qlog_figures.FILE) and link metrics."""
     queues = _Queues(link, document["start_unix_s"], plan, is_download=True)
     states = []
     for point in document["points"]:
