@@ -54,7 +54,7 @@ UNUSED_EVENTS = _names(
     " datagram_received datagram_dropped stream_state_updated frames_processed stream_data_moved"
     " datagram_data_moved connection_data_blocked_updated stream_data_blocked_updated data_moved"
     " migration_state_updated key_updated key_retired key_discarded congestion_state_updated"
-    " loss_timer_updated timer_updated marked_for_retransmit ecn_state_updated"
+    " recovery_parameters_set loss_timer_updated timer_updated marked_for_retransmit ecn_state_updated"
     # Of all protocols.
     " error warning info debug verbose marker message custom"
     # mvfst.

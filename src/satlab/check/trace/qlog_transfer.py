@@ -64,12 +64,14 @@ class Counts:
     def text(self) -> str:
         """The counts in brackets; empty without any."""
         named = {
-            "damaged records": self.damaged,
-            "unknown events": self.events,
-            "unknown fields": self.fields,
-            "unknown frames": self.frames,
+            "damaged record": self.damaged,
+            "unknown event": self.events,
+            "unknown field": self.fields,
+            "unknown frame": self.frames,
         }
-        known = ", ".join(f"{count} {name}" for name, count in named.items() if count)
+        known = ", ".join(
+            f"{count} {name}{'s' if count > 1 else ''}" for name, count in named.items() if count
+        )
         return f" (left out: {known})" if known else ""
 
 
