@@ -3,6 +3,7 @@
 states.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
 from satlab.check.trace.qlog_names import CREDITS, FIELDS, FRAMES, METRICS, UNUSED_EVENTS, WINDOWS
 
+_HEX = re.compile(r"(?:0x)?[0-9a-f]{1,16}", re.ASCII | re.IGNORECASE)
 _CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 """For what another process has read (`qlog_reader`)."""
 MIN_INTERVAL_S = 0.05
@@ -189,7 +191,10 @@ class _Reader:
             is_known = event.name in ("", careful_resume.EVENT) or event.name in UNUSED_EVENTS
             self.transfer.counts.events += not is_known
         elif not event.data.keys() <= fields:
-            self._unknown_fields |= event.data.keys() - fields
+            found = event.data.keys() - fields
+            if event.name == "parameters_set":  # others have their number as name, as GREASE has
+                found = {name for name in found if not _HEX.fullmatch(name)}
+            self._unknown_fields |= found
             if len(self._unknown_fields) > MAX_NAMES:
                 raise QlogError("broken", f"it has more than {MAX_NAMES} unknown fields")
 

@@ -546,6 +546,7 @@ def test_t57_a_record_is_limited_and_only_lost_itself(tmp_path: Path) -> None:
 
 def test_what_is_unknown_is_skipped_and_counted(tmp_path: Path) -> None:
     records = ngtcp2()
+    records[0]["data"] |= {"f7c": "", "0x1B": 1}  # a parameter of QUIC that the program logs
     records[3]["data"] |= {"cats": 1, "dogs": {"a": 2}}
     records[10]["data"]["cats"] = 2
     records[5]["data"]["frames"] += [{"frame_type": "stream8"}, {"type": 1}, 7]
