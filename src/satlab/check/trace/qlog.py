@@ -220,10 +220,10 @@ def _name(event: Any) -> str | None:
     """Return the name of an event without schema; empty for that of another protocol."""
     if not isinstance(event, dict):
         return None
-    whole = next((event[name] for name in _NAMES if isinstance(event.get(name), str)), None)
-    if whole is None:
+    found = [event[name] for name in _NAMES if isinstance(event.get(name), str)]
+    if not found:
         return None
-    schema, _, name = whole.lower().rpartition(":")
+    schema, _, name = str(found[0]).lower().rpartition(":")
     schema = schema or str(event.get("category", "")).lower()
     if schema in OTHER_SCHEMAS:
         return ""
