@@ -212,7 +212,11 @@ def test_symptoms_and_warnings_are_in_every_report(
     warned = UnusedSource("broken", "server", "<script>line 3")
     known: Any = {
         "retransmitted_share": 0.0125,
-        "sources": {"retransmitted_share": "qlog of the server"},
+        "sources": {
+            "retransmitted_share": "qlog of the server (left out: 3 damaged records)",
+            "spent_s": "qlog of the server (left out: 3 damaged records), link",
+            "times_s": "packets, the last one: qlog of the client (left out: 1 unknown event)",
+        },
     }
     first, second = found.samples["quick"]
     changed = [
@@ -222,6 +226,8 @@ def test_symptoms_and_warnings_are_in_every_report(
     found.samples["quick"] = [replace(changed[0], **known), changed[1]]
     text = check_tables.markdown(found)
     assert "| quick | CPU limit: it waited | 1, 2 |" in text
+    assert "| quick | qlog of the client (left out: 1 unknown event) | 1 |" in text
+    assert text.count("| quick | qlog of the server (left out: 3 damaged records) | 1 |") == 1
     assert "| 1.25 |" in text
     assert "reference s" not in text
     assert text.count("| unknown |") and "| qlog of the server, stack |" in text

@@ -198,7 +198,7 @@ def _by_qlog(seen: Seen, run: FlowRun, measured: Measured) -> None:
         if later_s is None:
             seen.sources[name] = f"none: no packet of the client at the {side}"
             continue
-        seen.sources[name] = f"qlog of the {side}"
+        seen.sources[name] = f"qlog of the {side}{transfer.counts.text}"
         if side == place.sender:
             _states(seen, transfer, later_s)
         else:

@@ -28,8 +28,8 @@ from satlab.check.endpoint.satperf import SatperfPair
 from satlab.check.samples import Sample, within_limit
 from satlab.check.sandboxed_program import ExitReport, NotStartedError, SandboxedProcess
 from satlab.check.suite import MB, Case, Suite
-from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace import packet_ledger, pcap, qlog, qlog_figures, trace_reader
+from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.packet_capture import Capture
 from satlab.check.trace.packet_ledger import Ledger
 from satlab.check.trace.pcap import Packet

@@ -2,6 +2,7 @@
 """The tables of a check, for a terminal, a pull request (Markdown) and the HTML page."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
@@ -28,6 +29,7 @@ RESULT_WORDS = {
 }
 UNKNOWN = "unknown"
 _FAILURES = "transfers that did not complete"
+_LEFT_OUT = re.compile(r" \(left out: [^)]*\)")
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Row], caption: str = "") -> Table:
@@ -437,12 +439,21 @@ def _source(check: CheckResult, case: str, *names: str) -> str:
     """Return the sources of the fields `names`; empty if they are unknown."""
     samples = check.samples[case]
     known = [(one, name) for one in samples for name in names if getattr(one, name) is not None]
-    return ", ".join(sorted({one.sources.get(name, "stack") for one, name in known}))
+    found = {
+        one.sources.get(name, "stack").replace(_left_out(one, name), "") for one, name in known
+    }
+    return ", ".join(sorted(found))
+
+
+def _left_out(sample: Sample, name: str) -> str:
+    """Return what was left out of the source of a field, in brackets; empty if nothing was."""
+    found = _LEFT_OUT.search(sample.sources.get(name, ""))
+    return found[0] if found else ""
 
 
 def notices(check: CheckResult) -> Table:
     """Symptoms of slow transfers, calibration checks out of tolerance, and files that were not
-    used; each with the seeds of its samples.
+    used, or not as a whole; each with the seeds of its samples.
     """
     seeds: dict[tuple[str, str], list[str]] = {}
     for case, samples in check.samples.items():
@@ -456,6 +467,13 @@ def notices(check: CheckResult) -> Table:
                 if counts["by_host"]
             ]
             texts += [warning.text for warning in one.warnings]
+            texts += sorted(
+                {
+                    f"{source.partition(part)[0].rpartition(': ')[2]}{part}"
+                    for name, source in one.sources.items()
+                    if (part := _left_out(one, name))
+                }
+            )
             for text in texts:
                 seeds.setdefault((case, text), []).append(str(one.seed))
     rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]

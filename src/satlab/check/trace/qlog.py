@@ -158,16 +158,38 @@ def _of_trace(trace: dict[str, Any], records: Records) -> QlogFile:
     formats = [one["time_format"] for one in known if "time_format" in one]
     fields = trace.get("event_fields")
     names = [str(name).lower() for name in fields] if isinstance(fields, list) else []
-    events = _events(records, names, unit_ms, formats[-1] if formats else None)
-    return QlogFile(side, unit_ms, events, records)
+    logged = _logged(records, names, formats[-1] if formats else None)
+    return QlogFile(side, unit_ms, _events(logged, unit_ms), records)
 
 
-def _events(
-    records: Records, names: list[str], unit_ms: float, time_format: Any
-) -> Iterator[Event]:
-    """Yield the events; times never decrease."""
+@dataclass(frozen=True)
+class _Logged:
+    """An event as it is logged; `time` in the unit of the file."""
+
+    time: float
+    name: str
+    data: dict[str, Any]
+
+
+def _events(logged: Iterator[_Logged], unit_ms: float) -> Iterator[Event]:
+    """Yield the events; times never decrease.
+
+    An event that is later than the next one has that one's time: only its own time is damaged.
+    """
     start: float | None = None
     now = 0.0
+    one = next(logged, None)
+    while one is not None:
+        following = next(logged, None)
+        time = one.time if following is None else min(one.time, following.time)
+        start = time if start is None else start
+        now = max(now, (time - start) * unit_ms / 1e3)
+        yield Event(now, one.name, one.data)
+        one = following
+
+
+def _logged(records: Records, names: list[str], time_format: Any) -> Iterator[_Logged]:
+    previous: float | None = None
     count = 0
     for count, raw in enumerate(records.events, 1):
         if count > MAX_EVENTS:
@@ -177,16 +199,12 @@ def _events(
         if time is None or name is None:
             records.damaged += 1
             continue
-        is_delta = event.get("time_format", time_format) in _DELTAS or "delta_time" in event
-        if start is None:
-            start = time
-        elif is_delta:
-            now += time * unit_ms / 1e3
-        else:
-            now = max(now, (time - start) * unit_ms / 1e3)
+        if event.get("time_format", time_format) in _DELTAS or "delta_time" in event:
+            time += previous or 0.0
+        previous = time
         data = event.get("data")
-        yield Event(now, name, data if isinstance(data, dict) else {})
-    if records.damaged and start is None:
+        yield _Logged(time, name, data if isinstance(data, dict) else {})
+    if records.damaged and previous is None:
         raise QlogError("broken", f"none of its {max(count, records.damaged)} events can be read")
 
 
@@ -202,9 +220,13 @@ def _name(event: Any) -> str | None:
     """Return the name of an event without schema; empty for that of another protocol."""
     if not isinstance(event, dict):
         return None
-    whole = next((event[name] for name in _NAMES if isinstance(event.get(name), str)), None)
-    if whole is None:
+    found = [event[name] for name in _NAMES if isinstance(event.get(name), str)]
+    if not found:
         return None
-    schema, _, name = whole.lower().rpartition(":")
+    schema, _, name = str(found[0]).lower().rpartition(":")
     schema = schema or str(event.get("category", "")).lower()
-    return "" if schema in OTHER_SCHEMAS else name.removeprefix("recovery_")
+    if schema in OTHER_SCHEMAS:
+        return ""
+    if name == "parameters_set" and schema == "recovery":
+        return "recovery_parameters_set"  # its name since 0.4
+    return name if name == "recovery_parameters_set" else name.removeprefix("recovery_")

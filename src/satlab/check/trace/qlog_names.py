@@ -17,7 +17,7 @@ CREDITS = ("data", "stream_data_uni", "stream_data_bidi_local", "stream_data_bid
 _PACKET = _names(
     "header frames raw packet_type is_coalesced datagram_id trigger retry_token supported_versions"
     " stateless_reset_token is_mtu_probe_packet path_id ecn send_at_time packet_number_space"
-    " type packet_number"
+    " type packet_number datagram_payload_checksum"
 )
 _METRICS = _names(
     "min_rtt smoothed_rtt latest_rtt rtt_variance pto_count packets_in_flight path_id app_limited"
@@ -54,7 +54,7 @@ UNUSED_EVENTS = _names(
     " datagram_received datagram_dropped stream_state_updated frames_processed stream_data_moved"
     " datagram_data_moved connection_data_blocked_updated stream_data_blocked_updated data_moved"
     " migration_state_updated key_updated key_retired key_discarded congestion_state_updated"
-    " loss_timer_updated timer_updated marked_for_retransmit ecn_state_updated"
+    " recovery_parameters_set loss_timer_updated timer_updated marked_for_retransmit ecn_state_updated"
     # Of all protocols.
     " error warning info debug verbose marker message custom"
     # mvfst.

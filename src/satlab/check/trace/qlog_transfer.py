@@ -3,6 +3,7 @@
 states.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
 from satlab.check.trace.qlog_names import CREDITS, FIELDS, FRAMES, METRICS, UNUSED_EVENTS, WINDOWS
 from satlab.check.trace.request_streams import RequestStreams
 
+_HEX = re.compile(r"(?:0x)?[0-9a-f]{1,16}", re.ASCII | re.IGNORECASE)
 _CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 """For what another process has read (`qlog_reader`)."""
 MIN_INTERVAL_S = 0.05
@@ -68,12 +70,14 @@ class Counts:
     def text(self) -> str:
         """The counts in brackets; empty without any."""
         named = {
-            "damaged records": self.damaged,
-            "unknown events": self.events,
-            "unknown fields": self.fields,
-            "unknown frames": self.frames,
+            "damaged record": self.damaged,
+            "unknown event": self.events,
+            "unknown field": self.fields,
+            "unknown frame": self.frames,
         }
-        known = ", ".join(f"{count} {name}" for name, count in named.items() if count)
+        known = ", ".join(
+            f"{count} {name}{'s' if count > 1 else ''}" for name, count in named.items() if count
+        )
         return f" (left out: {known})" if known else ""
 
 
@@ -197,7 +201,10 @@ class _Reader:
             is_known = event.name in ("", careful_resume.EVENT) or event.name in UNUSED_EVENTS
             self.transfer.counts.events += not is_known
         elif not event.data.keys() <= fields:
-            self._unknown_fields |= event.data.keys() - fields
+            found = event.data.keys() - fields
+            if event.name == "parameters_set":  # others have their number as name, as GREASE has
+                found = {name for name in found if not _HEX.fullmatch(name)}
+            self._unknown_fields |= found
             if len(self._unknown_fields) > MAX_NAMES:
                 raise QlogError("broken", f"it has more than {MAX_NAMES} unknown fields")
 

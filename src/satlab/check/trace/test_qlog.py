@@ -470,6 +470,16 @@ def test_a_damaged_record_loses_only_itself(junk: bytes, place: int, tmp_path: P
     assert found == replace(expected, counts=Counts(damaged=1))
 
 
+def test_a_damaged_time_changes_no_other_time(tmp_path: Path) -> None:
+    whole = read(tmp_path, sequence(ngtcp2()))
+    for place in (0, 3, 5, 8, len(ngtcp2()) - 2):
+        records = ngtcp2()
+        records[place]["time"] += 9_000_000
+        found = read(tmp_path, sequence(records))
+        assert abs(found.points[-1].t_s - whole.points[-1].t_s) < 0.1, place
+        assert found.points[0].t_s == pytest.approx(0.095, abs=0.01), place
+
+
 def test_a_damaged_record_in_a_large_document_loses_only_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -660,6 +670,7 @@ def test_t57_a_record_is_limited_and_only_lost_itself(tmp_path: Path) -> None:
 
 def test_what_is_unknown_is_skipped_and_counted(tmp_path: Path) -> None:
     records = ngtcp2()
+    records[0]["data"] |= {"f7c": "", "0x1B": 1}  # a parameter of QUIC that the program logs
     records[3]["data"] |= {"cats": 1, "dogs": {"a": 2}}
     records[10]["data"]["cats"] = 2
     records[5]["data"]["frames"] += [{"frame_type": "stream8"}, {"type": 1}, 7]
@@ -673,6 +684,14 @@ def test_what_is_unknown_is_skipped_and_counted(tmp_path: Path) -> None:
     known = read(tmp_path, sequence(ngtcp2()))
     assert replace(found, counts=Counts(), points=[]) == replace(known, points=[])
     assert Counts().text == ""
+
+
+def test_an_event_of_another_protocol_or_of_recovery_sets_no_credit(tmp_path: Path) -> None:
+    records = ngtcp2()
+    limits = {"owner": "remote", "initial_max_data": 10, "reordering_threshold": 3}
+    names = ("http3:parameters_set", "recovery:parameters_set", "quic:recovery_parameters_set")
+    records[1:1] = [{"time": 0, "name": name, "data": limits} for name in names]
+    assert read(tmp_path, sequence(records)) == read(tmp_path, sequence(ngtcp2()))
 
 
 CURRENT: dict[str, Any] = {
@@ -1024,6 +1043,98 @@ def test_states_are_50_ms_apart_and_the_last_one_is_kept(tmp_path: Path) -> None
     records = [{"time": 10 * n, "name": "metrics_updated", "data": metrics} for n in range(13)]
     times = [one.t_s for one in read(tmp_path, sequence(records)).points]
     assert times == pytest.approx([0.0, 0.06, 0.12])
+
+
+def quinn(sent_packets: int) -> list[dict[str, Any]]:
+    """Return a server's records as quinn 0.11 writes them: no frames, and RTTs in seconds."""
+
+    def event(time: float, name: str, **data: Any) -> dict[str, Any]:
+        return {"time": time, "name": name, "data": data, "group_id": "d8efb7a3adb90d8f"}
+
+    metrics = {"smoothed_rtt": 0.333, "congestion_window": 12_000, "bytes_in_flight": 0}
+    short = {"packet_type": "1RTT", "packet_number": 7}
+    got = [
+        event(0, "transport:packet_received", header={"packet_type": "initial"}),
+        event(0, "recovery:metrics_updated", **metrics),
+        event(650, "transport:packet_received", header=short),
+        event(651, "recovery:metrics_updated", smoothed_rtt=0.65, bytes_in_flight=12_000),
+    ]
+    full = short | {"length": 1250}
+    got += [event(700 + n, "transport:packet_sent", header=full) for n in range(sent_packets)]
+    got.append(event(1500, "recovery:packet_lost", header=short, trigger="time_threshold"))
+    return [*got, event(1600, "recovery:metrics_updated", bytes_in_flight=0)]
+
+
+QUINN: dict[str, Any] = {
+    "qlog_version": "0.3",
+    "qlog_format": "JSON-SEQ",
+    "trace": {"vantage_point": {"type": "unknown"}, "configuration": {"time_offset": 0.0}},
+}
+
+
+def test_quinn_s_states_are_read_without_frames_and_with_rtts_in_seconds(tmp_path: Path) -> None:
+    complete = Sample("a", 1, "ok", "", (1.0, 2.6))
+    found = joined(tmp_path, sequence(quinn(85), QUINN), sample=complete, sides=(SERVER,))
+    assert found.warnings == () and found.lost_packets == 1
+    assert found.retransmitted_share is None
+    assert found.sources["spent_s"] == "qlog of the server, link"
+    points = json.loads((tmp_path / qlog_figures.FILE).read_text())["points"]
+    assert [one["rtt_ms"] for one in (points[0], points[-1])] == [333, 650]
+    assert (points[-1]["supply"], points[-2]["supply"]) == ("done", "done")
+    short = joined(tmp_path / "a", sequence(quinn(60), QUINN), sample=complete, sides=(SERVER,))
+    assert [one.reason for one in short.warnings] == [
+        "it has 75000 bytes in packets, 100000 arrived"
+    ]
+
+
+@pytest.mark.parametrize("one_way_s", [0.0, 0.0002])
+def test_an_rtt_that_fits_the_link_is_in_milliseconds(one_way_s: float, tmp_path: Path) -> None:
+    """Of a link without delay an RTT of 0.65 ms may be true."""
+    (tmp_path / "x.sqlog").write_bytes(sequence(quinn(85), QUINN))
+    add = qlog_figures.add
+    found = add(INCOMPLETE, {"server": tmp_path}, 100, tmp_path, captured(), one_way_s, here)
+    points = json.loads((tmp_path / qlog_figures.FILE).read_text())["points"]
+    assert points[-1]["rtt_ms"] == 0.65 and not found.warnings
+
+
+def test_a_qlog_without_packets_says_so(tmp_path: Path) -> None:
+    metrics = [one for one in quinn(9) if "recovery" in one["name"]]
+    complete = Sample("a", 1, "ok", "", (1.0, 2.6))
+    found = joined(tmp_path, sequence(metrics, QUINN), sample=complete, sides=(SERVER,))
+    expected = "it has no packets, so its times have no place on the link"
+    assert found.warnings == (UnusedSource("does not fit", "server", expected),)
+    assert read(tmp_path, sequence(metrics, QUINN)).points
+
+
+def test_a_file_that_names_no_side_is_that_of_its_folder_s(tmp_path: Path) -> None:
+    unnamed = {"file_schema": "x", "trace": {}}
+    assert joined(tmp_path / "a", sequence(ngtcp2(), unnamed)).lost_packets == 1
+    other = sequence(ngtcp2(), {"trace": {"vantage_point": {"type": "client"}}})
+    found = joined(tmp_path / "b", other, sides=(SERVER,))
+    assert [one.reason for one in found.warnings] == ["its vantage point is the client"]
+    assert found.lost_packets is None
+
+
+def test_the_source_of_a_figure_says_what_was_left_out(tmp_path: Path) -> None:
+    records = sequence(ngtcp2()) + b"\x1e{\n" * 3
+    unknown = {"time": 900, "name": "quic:cats_fed", "data": {}}
+    more = b"\x1e" + json.dumps(unknown).encode() + b"\n"
+    found = joined(tmp_path, records + more, sides=(SERVER,))
+    source = "qlog of the server (left out: 3 damaged records, 1 unknown event)"
+    assert found.sources == {
+        "lost_packets": source,
+        "retransmitted_share": source,
+        "spent_s": f"{source}, link",
+        "time_to_first_byte_ms": "packets",
+    }
+
+
+def test_quiche_s_own_count_of_losses_is_read(tmp_path: Path) -> None:
+    records = [one for one in ngtcp2() if one["name"] != "recovery:packet_lost"]
+    data = {"cf_lost_packets": {"total": 7, "delta": 1}, "cf_lost_bytes": {"total": 9, "delta": 1}}
+    records.append({"time": 900, "name": "quic:recovery_metrics_updated", "data": data})
+    found = read(tmp_path, sequence(records))
+    assert (found.lost_packets, found.reported_lost_packets, found.counts) == (7, 7, Counts())
 
 
 def test_programs_without_qlog_keep_their_sample(tmp_path: Path) -> None:
