@@ -141,7 +141,10 @@ def check_suite(
     runs: Annotated[
         int | None,
         typer.Option(
-            help="Samples per case. Default: the suite's, or 5, and more while a verdict is open.",
+            help=(
+                "Samples per case. Default: the suite's, or 5, and more while a verdict is open or"
+                " a comparison needs them."
+            ),
             min=1,
             max=1000,
         ),
@@ -163,7 +166,12 @@ def check_suite(
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(help="check.json of an earlier build: fail if this build is slower."),
+        typer.Option(
+            help=(
+                "check.json of an earlier build: fail if this build is slower, or if a transfer"
+                " does not complete that completed there."
+            )
+        ),
     ] = None,
     compare_with: Annotated[
         list[Path] | None,
@@ -209,8 +217,7 @@ def check_suite(
             help=(
                 "Vary the link of one case (--cases, default: medium) under the virtual clock, and"
                 " look for conditions in which the stack dies, stalls or is slow. Each becomes a"
-                " suite. Status 1: any was found."
-                " Status 1: something was found."
+                " suite, with the command that repeats it. Status 1: something was found."
             ),
             rich_help_panel=SEARCH,
         ),
@@ -272,7 +279,7 @@ def check_suite(
 ) -> int:
     """Check QUIC over satellite links against target times or an earlier build.
 
-    Status 1: missed or slower.
+    Status 1: missed, slower, or a transfer did not complete.
     """
     from satlab.check import check_result, check_run
     from satlab.check.endpoint import endpoint_options, lockstep
