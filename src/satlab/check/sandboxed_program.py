@@ -96,7 +96,7 @@ class ExitReport:
     def reason(self) -> str:
         """Why the program failed; empty after a success."""
         if self.sandbox_fault:
-            return f"its sandbox: {self.sandbox_fault}"
+            return f"its sandbox did not start: {self.sandbox_fault}"
         if self.stop_reason:
             return self.stop_reason
         if self.status == NOT_SUPPORTED and self._missing:

@@ -392,6 +392,35 @@ def test_a_build_that_stalls_is_red_in_every_report(
     assert check_page.tiles(found)[2].state == "bad"
 
 
+@pytest.mark.parametrize(
+    ("idle_ms", "reason"), [(600_000, ": nothing arrived after"), (5_000, "timed out")]
+)
+def test_a_transfer_that_the_link_ends_fails_beside_one_that_ends(
+    idle_ms: int, reason: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two samples on either side, and an outage to the end in the place of a build that stops."""
+    file = check(tiny, monkeypatch, tmp_path / "1", cases=["falling"], runs=2).folder / "check.json"
+    (tmp_path / "tiny.yml").write_text(
+        TINY.replace("{at_s: 2, forward_mbps: 1}", "{at_s: 2, outage_s: 200}").replace(
+            "{id: falling", "{timeout_s: 60, id: falling"
+        )
+    )
+    options = {"max_idle_ms": idle_ms}
+    found = check(
+        tmp_path,
+        monkeypatch,
+        tmp_path / "2",
+        cases=["falling"],
+        runs=2,
+        baseline=file,
+        client=options,
+        server=options,
+    )
+    assert found.status == ExitStatus.FAILED
+    assert {one.result for one in found.comparisons or ()} <= {"failed", "undecided"}
+    assert all(reason in one.reason for one in found.samples["falling"]), found.samples
+
+
 def test_a_long_reason_has_its_own_lines_on_a_terminal(
     tiny: Path,
     tmp_path: Path,

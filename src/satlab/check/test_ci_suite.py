@@ -3,19 +3,15 @@
 it raises no alarm over equal builds.
 """
 
-import os
 import resource
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from satlab.check import case_link, check_file, check_run, suite, verdict
-from satlab.check.backend.virtual_clock import VirtualClock
+from satlab.check import check_file, check_run, verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.check_run import CheckRequest
-from satlab.check.samples import Options, Sample
-from satlab.common import paths
+from satlab.check.samples import Options
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 
@@ -86,33 +82,18 @@ def test_a_planted_fault_is_red(
     assert grew is None or {one.grew for one in slow} == {grew}
 
 
+@pytest.mark.parametrize("number", range(COMPARISONS))
 @pytest.mark.promise("P75")
-def test_equal_builds_raise_no_alarm(baseline: CheckResult, tmp_path: Path) -> None:
+def test_equal_builds_raise_no_alarm(number: int, baseline: CheckResult, tmp_path: Path) -> None:
     """Ten comparisons with other seeds: 120 tests, of which 5 % would be 6 without Holm."""
-    plan = suite.load(paths.SUITES / "ci.yml")
-    limits_s = {case.id: case.timeout_s for case in plan.cases}
-    links = {case.id: case_link.build(plan, case, tmp_path / "profiles") for case in plan.cases}
-    wanted = [
-        (case, 10_000 + 100 * number + sample)
-        for number in range(COMPARISONS)
-        for case in plan.cases
-        for sample in range(case.runs or plan.runs or 0)
-    ]
-
-    def take(each: tuple[suite.Case, int]) -> Sample:
-        case, seed = each
-        return VirtualClock().sample(plan, case, links[case.id], seed, tmp_path)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(take, wanted))
-    for number in range(COMPARISONS):
-        seeds = range(10_000 + 100 * number, 10_000 + 100 * (number + 1))
-        now = {
-            case.id: [one for one in found if one.case == case.id and one.seed in seeds]
-            for case in plan.cases
-        }
-        compared = verdict.against_baseline(
-            plan.marks_mb, now, baseline.samples, CheckRequest.tolerance, limits_s
-        )
-        alarms = [(one.case, one.mark_mb, one.p) for one in compared if one.is_slower]
-        assert len(compared) == 12 and not alarms, f"comparison {number}"
+    request = CheckRequest("ci", out=tmp_path, seed=10_000 + 100 * number)
+    found = check_run.run(request, QUIET)
+    compared = verdict.against_baseline(
+        found.suite.marks_mb,
+        found.samples,
+        baseline.samples,
+        request.tolerance,
+        {case.id: case.timeout_s for case in found.suite.cases},
+    )
+    alarms = [(one.case, one.mark_mb, one.p) for one in compared if one.is_slower]
+    assert len(compared) == 12 and not alarms

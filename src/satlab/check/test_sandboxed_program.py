@@ -121,6 +121,7 @@ def ended(why: str, status: int) -> str:
         (ended("the sandbox cannot be built: /tmp: No space left on device", -9), 3, "No space"),
     ],
 )
+@pytest.mark.promise("P77")
 def test_a_sandbox_that_cannot_be_built_is_the_host_s_error(
     said: str, status: int, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,8 +167,8 @@ def check_suite(
         int | None,
         typer.Option(
             help=(
-                "Samples per case. Default: the number in the suite, or 5 and then more while the"
-                " verdict of the case is open."
+                "Samples per case. Default: the suite's, or 5, and more while a verdict is open or"
+                " a comparison needs them."
             ),
             min=1,
             max=1000,
@@ -193,7 +193,10 @@ def check_suite(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="check.json of an earlier build. The check fails if this build is slower."
+            help=(
+                "check.json of an earlier build: fail if this build is slower, or if a transfer"
+                " does not complete that completed there."
+            )
         ),
     ] = None,
     compare_with: Annotated[
@@ -245,6 +248,7 @@ def check_suite(
                 "Vary the link of one case (--cases, default: medium) under the virtual clock, and"
                 " look for conditions in which the stack dies, stalls or is slow. Each condition"
                 " found becomes a suite. Status 1: at least one was found."
+                " suite, with the command that repeats it. Status 1: something was found."
             ),
             rich_help_panel=SEARCH,
         ),
@@ -306,7 +310,7 @@ def check_suite(
 ) -> int:
     """Check QUIC over satellite links against target times or an earlier build.
 
-    Status 1: missed or slower.
+    Status 1: missed, slower, or a transfer did not complete.
     """
     from satlab.check import check_result, check_run
     from satlab.check.endpoint import endpoint_options, lockstep

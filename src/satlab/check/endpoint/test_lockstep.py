@@ -114,6 +114,7 @@ def test_lines_follow_the_schema(line: dict[str, Any], *, is_valid: bool) -> Non
     assert jsonschema.Draft202012Validator(SCHEMA).is_valid(line) is is_valid
 
 
+@pytest.mark.promise("P77")
 def test_a_sandbox_that_cannot_be_built_is_no_failure_of_the_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

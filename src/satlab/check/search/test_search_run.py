@@ -118,6 +118,7 @@ def trials_in(tmp_path: Path) -> int:
     return int(json.loads(files[0].read_text())["trials"]) if files else 0
 
 
+@pytest.mark.promise("P81")
 def test_the_command_of_a_finding_names_programs_and_options(tmp_path: Path) -> None:
     script, data = tmp_path / "own" / "a b.py", tmp_path / "data"
     script.parent.mkdir()
