@@ -107,7 +107,8 @@ class BenchLab:
         cpu_s = self.cpu_s()
         path = ProbePath(receiver, sender, self.lab.topology.nodes[sender].address)
         end = link_probe.udp_flow(NamespaceShell(self.lab), path, 0, seconds)["end"]
-        sent, got = end["sum_sent"], end["sum_received"]
+        # iperf3 before 3.11 has one total of UDP.
+        sent, got = (end.get(name) or end["sum"] for name in ("sum_sent", "sum_received"))
         arrived = got["packets"] - got["lost_packets"]
         return self._flow(
             (got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s
