@@ -52,9 +52,11 @@ def test_datagrams_arrive_out_of_order_twice_and_with_a_flipped_bit(up: Up, lab_
                 got.append(receiver.recv(2000))
         except TimeoutError:
             pass
+    metrics = MetricsFile(Path(the_lab.config.metrics))
+    metrics.settle()
+    samples = metrics.samples()
     the_lab.down()
     numbers = [number_of(one) for one in got]
-    samples = MetricsFile(Path(the_lab.config.metrics)).samples()
     counted = {name: sum(one["forward"][name] for one in samples) for name in NAMES}
     bits = {
         number: flipped_bits(one, payload(number)) for one, number in zip(got, numbers, strict=True)

