@@ -56,7 +56,9 @@ def test_datagrams_arrive_out_of_order_twice_and_with_a_flipped_bit(up: Up, lab_
     numbers = [number_of(one) for one in got]
     samples = MetricsFile(Path(the_lab.config.metrics)).samples()
     counted = {name: sum(one["forward"][name] for one in samples) for name in NAMES}
-    bits = {number: flipped_bits(one, payload(number)) for one, number in zip(got, numbers)}
+    bits = {
+        number: flipped_bits(one, payload(number)) for one, number in zip(got, numbers, strict=True)
+    }
     assert set(numbers) == set(range(COUNT)) and counted["lost_packets"] == 0
     assert len(numbers) - COUNT == counted["duplicated_packets"] > 50
     assert set(bits.values()) == {0, 1}

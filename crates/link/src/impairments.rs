@@ -146,18 +146,18 @@ impl Impairing {
         counters.packets_duplicated += u64::from(is_twice);
         counters.bytes_duplicated += u64::from(is_twice) * packet.len() as u64;
         let reorder = self.settings.reorder;
-        match reorder.filter(|it| is_hit(&mut self.reordering, it.ratio)) {
-            Some(Reorder { packets, hold, .. }) => self.held.push_back(Held {
+        let chosen = reorder.filter(|it| is_hit(&mut self.reordering, it.ratio));
+        if let Some(Reorder { packets, hold, .. }) = chosen {
+            self.held.push_back(Held {
                 behind: packets.map_or(u64::MAX, |packets| self.count.saturating_add(packets)),
                 latest: due.saturating_add(hold),
                 is_twice,
                 packet: packet_now.clone(),
-            }),
-            None => {
-                counters.packets_reordered += (self.held.len() - self.overtaken) as u64;
-                self.overtaken = self.held.len();
-                push(in_flight, due, &packet_now, is_twice);
-            }
+            });
+        } else {
+            counters.packets_reordered += (self.held.len() - self.overtaken) as u64;
+            self.overtaken = self.held.len();
+            push(in_flight, due, &packet_now, is_twice);
         }
         while self.held.front().is_some_and(|it| it.behind <= self.count) {
             self.release_first(Some(due), in_flight);
@@ -225,7 +225,7 @@ fn udp_payload(packet: &[u8]) -> Option<Range<usize>> {
     let transport = match packet.first()? >> 4 {
         4 => {
             // More fragments, or an offset.
-            let is_whole = word(6)? & 0x3fff == 0;
+            let is_whole = word(6)? << 2 == 0;
             (packet.get(9) == Some(&UDP) && is_whole).then(|| usize::from(packet[0] & 15) * 4)?
         }
         6 => (packet.get(6) == Some(&UDP)).then_some(40)?,

@@ -26,7 +26,7 @@ from satlab.link.config import (
     UniformJitter,
     build_config,
 )
-from satlab.link.options import with_drops
+from satlab.link.options import Way, with_drops
 from satlab.link.plan import LinkPlan, plan_link
 
 GEO_RTT_MS = 500.0
@@ -125,7 +125,11 @@ def _at_start(case: Case) -> Iterator[LinkSet]:
     if chosen := {name: value for name, value in impairments.items() if value is not None}:
         yield LinkSet.model_validate({"direction": "both", **chosen})
     if case.drops is not None:
-        for direction, numbers in (("forward", case.drops.forward), ("return", case.drops.return_)):
+        lists: dict[Way, tuple[int, ...]] = {
+            "forward": case.drops.forward,
+            "return": case.drops.return_,
+        }
+        for direction, numbers in lists.items():
             if numbers:
                 yield with_drops(direction, case.loss or Loss(), numbers)
 

@@ -50,6 +50,8 @@ LOSS_MODELS = (
     "gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]], bursts:PERIOD_MS,DURATION_MS or trace:FILE"
 )
 """How a loss model is written."""
+Way = Literal["forward", "return"]
+"""A direction of the satellite link."""
 NUMBERS = "1,3 or 2-7"
 """How numbers of packets are written."""
 REORDER_PACKETS, REORDER_MS = 2, 50.0
@@ -553,7 +555,8 @@ class LinkOptions(
         """Yield the changes with which the timeline begins."""
         if impairments := self.impairments():
             yield LinkSet(direction="both", **impairments)
-        for direction, text in (("forward", self.drop_forward), ("return", self.drop_return)):
+        lists: dict[Way, str | None] = {"forward": self.drop_forward, "return": self.drop_return}
+        for direction, text in lists.items():
             if text is not None:
                 yield with_drops(direction, self.losses(self.loss), packet_numbers(text))
 
@@ -609,7 +612,7 @@ def packet_numbers(text: str) -> tuple[int, ...]:
 
 
 def with_drops(
-    direction: Literal["forward", "return"],
+    direction: Way,
     losses: LossProcess | Sequence[LossProcess],
     numbers: Sequence[int],
 ) -> LinkSet:
