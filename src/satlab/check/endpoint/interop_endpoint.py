@@ -250,6 +250,9 @@ class InteropPair(EndpointPair):
         status, reason = self._verdict(request, number, wire, ended)
         size = sum(file_sizes(request)) if status == "ok" else wire.arrived_bytes
         times = wire.times_s(request.marks or (size,), max(size, 1))
+        last_s = times[-1]
+        if status == "ok" and not request.marks and last_s and last_s > request.case.timeout_s:
+            status, reason = at_time_limit(request, wire)
         return Sample(
             request.case.id, request.seed, status, reason, times, handshake_ms=wire.handshake_ms
         )

@@ -115,7 +115,7 @@ def test_both_proxies_have_window_and_buffers_before_they_start(
 
     nodes = ["proxy-st", "proxy-gw"]
     proxies = SimpleNamespace(proxies=lambda _: nodes, connections=lambda _: 1, proxy=proxy)
-    monkeypatch.setattr(tcp_pep, "pep", proxies)
+    monkeypatch.setattr(tcp_pep, "pep_job", proxies)
     with TcpPepPair(preset).path(up, request(tmp_path), tmp_path) as faults:
         pass
     assert not faults
