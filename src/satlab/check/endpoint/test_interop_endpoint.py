@@ -533,9 +533,9 @@ def test_a_time_limit_blames_nobody(
     pair.client(transfer, 0)
     times = [1.0 + n / 1000 for n in range(len(arrived) - 1)] + [last_s]
     data = [Datagram(t, True, n, ("1-rtt",)) for t, n in zip(times, arrived, strict=True)]
-    first = Datagram(0.0, False, 1200, ("initial",))
-    answer = Datagram(0.6, True, 1200, ("initial",), (b"a",), (1,))
-    wire = CapturedTransfer(UDP, (first, answer, *data))
+    asked = Datagram(0.0, False, 1200, ("initial",), (b"c",), (1,))
+    answer = Datagram(0.6, True, 1200, ("initial",), (b"s",), (1,))
+    wire = CapturedTransfer(UDP, (asked, answer, *data))
     ended = ExitReport(-9, "it did not end within 75 s", 0.1, 1, "")
     found = pair.sample(transfer, 0, ended, wire)
     assert (found.status, found.reason) == ("failed", words)
