@@ -208,14 +208,14 @@ def tiles(check: CheckResult) -> list[Tile]:
     if check.comparisons is not None:
         failed = sum(one.result == "failed" for one in check.comparisons)
         slower = sum(one.result == "slower" for one in check.comparisons)
+        if failed:
+            caption = f"of {len(check.comparisons)} comparisons with transfers that do not complete"
+            found.append(Tile(str(failed), caption, state="bad"))
         open_ = sum(one.result in ("undecided", "not measurable") for one in check.comparisons)
         caption = f"of {len(check.comparisons)} comparisons slower than the baseline"
         if open_:
             caption += f", {open_} undecided or not measurable"
         found.append(Tile(str(slower), caption, state="bad" if slower else "" if open_ else "good"))
-        if failed:
-            caption = f"of {len(check.comparisons)} comparisons with transfers that do not complete"
-            found.append(Tile(str(failed), caption, state="bad"))
     if check.simulated_s is not None:
         factor = check.simulated_s / check.real_s
         found.append(Tile(f"{factor:.0f}\u00d7", "as fast as real time"))
