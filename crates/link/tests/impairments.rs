@@ -125,6 +125,7 @@ fn a_packet_is_overtaken_by_no_more_packets_than_asked_for() {
 }
 
 #[test]
+// promise: P5
 fn shares_are_those_asked_for_and_equal_seeds_choose_equal_packets() {
     const PACKETS: u64 = 5000;
     for share in [0.01, 0.2, 1.0] {
