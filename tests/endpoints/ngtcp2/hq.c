@@ -45,7 +45,7 @@
 #define MOST_BYTES 1452
 #define PREFERRED_PORT 4443
 #define REQUEST 1024
-#define IDLE (30 * NGTCP2_SECONDS)
+#define IDLE (60 * NGTCP2_SECONDS)
 
 struct stream {
   int64_t id;
