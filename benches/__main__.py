@@ -386,7 +386,7 @@ def bench_flows(
     flows: Annotated[
         list[int] | None,
         typer.Option(
-            help="Number of flows. Repeatable. Default: 1, 4, 16, 64; with --agree 2, 4, 16.",
+            help="Number of flows. Repeatable. Default: 1, 4, 16 and 64. If --agree is given: 2, 4 and 16.",
             min=1,
             max=64,
         ),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! The terminals of a profile with packets of their own: their links, and the carriers that they
-//! share.
+//! The terminals of a profile that carry traffic: the links of each, and the carriers that several
+//! of them share.
 
 use dvb::dama::Arithmetic;
 use link::{

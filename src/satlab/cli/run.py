@@ -307,7 +307,9 @@ def import_profile(
     ],
     to: Annotated[
         Path | None,
-        typer.Option(help="New folder for the profile. Default: ./NAME, with the name of FOLDER."),
+        typer.Option(
+            help="New folder for the profile. Default: a folder here with the same name as FOLDER."
+        ),
     ] = None,
 ) -> int:
     """Write the profile of an OpenSAND lab, and print what the lab contains and what satlink cannot

@@ -201,7 +201,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "code",
         type=matching(r"none|adaptive|[1-9]\d{0,3},[1-9]\d{0,3}", "none, adaptive or K,Z"),
-        help="none; K,Z: after K packets a repair packet over the last Z packets; or adaptive",
+        help=(
+            "none, adaptive, or K,Z: one repair packet after every K packets, computed over the"
+            " last Z packets"
+        ),
     )
     options.add_argument("-l", "--port", type=port, default=5800, help="UDP port of both ends")
     options.add_argument("-o", "--deliver", choices=("immediate", "in-order"), default="in-order")

@@ -114,7 +114,7 @@ def announce(job: str) -> socket.socket:
 
 
 def store_json(statistic: str, document: Mapping[str, Any], indent: int | None = None) -> str:
-    """Store a document as the file of a statistic, such as `ping_json`.
+    """Store a document as a JSON file under the name of a statistic, such as `ping_json`.
 
     Returns the collector's answer, "OK" if it is stored.
     """

@@ -369,13 +369,13 @@ def parser() -> argparse.ArgumentParser:
         "-C",
         "--congestion-control",
         type=algorithm,
-        help="of every measured route; default: unchanged",
+        help="of every measured route; unchanged without this option, or with the word default",
     )
     options.add_argument(
         "-w",
         "--initial-window",
         type=whole(0, 10_000),
-        help="of every measured route, segments; 0 or default: unchanged",
+        help="of every measured route, segments; unchanged without this option, or with 0",
     )
     options.add_argument(
         "-r",
