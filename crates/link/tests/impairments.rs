@@ -254,7 +254,7 @@ fn corruption_flips_one_bit_of_the_payload_and_keeps_the_checksum_right() {
                 assert!(
                     flipped
                         .iter()
-                        .all(|&it| it >= head || it / 2 == (transport + 6) / 2)
+                        .all(|&it| it >= head || it / 2 == usize::midpoint(transport, 6))
                 );
                 places.insert((place, got[place] ^ sent[place]));
             }
