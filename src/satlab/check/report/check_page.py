@@ -169,14 +169,14 @@ def _sample_times(check: CheckResult) -> list[Text | Plot]:
 
 
 def _distribution(check: CheckResult, case: str, times: Mapping[str, list[float]]) -> Plot:
+    every = [value for values in times.values() for value in values if math.isfinite(value)]
     curves, rows = [], []
     for style, (name, values) in enumerate(times.items()):
         reached = [value for value in values if math.isfinite(value)]
-        shares = [number / len(values) for number in range(1, len(reached) + 1)]
-        if reached:
-            curves.append(
-                Series(name, [reached[0], *reached], [0.0, *shares], shape="steps", style=style)
-            )
+        shares = [number / len(values) for number in range(len(reached) + 1)]
+        # From the first sample of both to the last one, so that the curves can be compared.
+        x, y = [min(every), *reached, max(every)], [*shares, shares[-1]]
+        curves.append(Series(name, x, y, shape="steps", style=style))
         rows += [(name, check_tables.seconds(value)) for value in values]
     mark = check.suite.marks_mb[-1]
     return Plot(

@@ -33,10 +33,19 @@ _LEFT_OUT = re.compile(r" \(left out: [^)]*\)")
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Row], caption: str = "") -> Table:
-    """Return a table of a check. Columns that are not in `TEXT_COLUMNS` hold numbers."""
+    """Return a table of a check. Columns that are not in `TEXT_COLUMNS` hold numbers. A row with a
+    verdict is a card on a narrow page.
+    """
     numbers = frozenset(head) - frozenset(TEXT_COLUMNS)
     return Table(
-        tuple(head), rows, numbers=numbers, verdict="verdict", title=title, caption=caption
+        tuple(head),
+        rows,
+        numbers=numbers,
+        verdict="verdict",
+        title=title,
+        caption=caption,
+        cards="verdict" in head,
+        keys=1,
     )
 
 
