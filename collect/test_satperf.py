@@ -15,6 +15,7 @@ OPTIONS = {
     "congestion_control": "cubic",
     "initial_window": 10,
     "ack_threshold": None,
+    "packet_threshold": None,
     "max_ack_delay_ms": None,
     "receive_window": 1,
     "stream_receive_window": 1,

@@ -164,13 +164,15 @@ const hidden = [];
 for (const cell of document.querySelectorAll('td.verdict')) {
   const pinned = cell.getBoundingClientRect();
   if (!pinned.width) continue;
-  const region = cell.closest('.scroll').getBoundingClientRect();
-  const free = region.width - pinned.width;
-  if (free < region.width / 3) hidden.push(`${cell.textContent} takes ${pinned.width} of ${region.width}`);
+  if (pinned.left < 0 || pinned.right > innerWidth) hidden.push(`${cell.textContent} is cut off`);
+  const region = cell.closest('.scroll')?.getBoundingClientRect();
+  if (region && region.width - pinned.width < region.width / 3) {
+    hidden.push(`${cell.textContent} takes ${pinned.width} of ${region.width}`);
+  }
 }
 return hidden;
 """
-"""Verdicts that leave less than a third of their table's width to the numbers."""
+"""Verdicts that are cut off, or leave less than a third of their table's width to the numbers."""
 
 
 @pytest.mark.parametrize("chrome", [pytest.param({"width": 390}, id="390")], indirect=True)
