@@ -323,17 +323,17 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture
 def slow_group() -> Iterator[Path]:
-    """Yield a group whose processes share a two-hundredth of a core (cgroups(7), both versions)."""
+    """Yield a group whose processes share a thousandth of a core (cgroups(7), both versions)."""
     v2 = CGROUPS / "cgroup.controllers"
     parent = CGROUPS if v2.exists() else CGROUPS / "cpu"
     group = parent / f"satlab-test-{os.getpid()}"
     try:
         group.mkdir()
         if v2.exists():
-            (group / "cpu.max").write_text("5000 1000000")
+            (group / "cpu.max").write_text("1000 1000000")
         else:
             (group / "cpu.cfs_period_us").write_text("1000000")
-            (group / "cpu.cfs_quota_us").write_text("5000")
+            (group / "cpu.cfs_quota_us").write_text("1000")
     except OSError as error:
         pytest.skip(f"this host cannot limit CPU time: {error}")
     yield group
