@@ -23,10 +23,10 @@ import polars
 
 import collect
 from collect import raw, reader, run_records
-from satlab.common import paths, plain_files, processes, scratch
+from satlab.common import plain_files, processes, scratch
 from satlab.common.errors import HostError
-from satlab.lab import privileges, sandbox
-from satlab.lab.sandbox import Limits, Mount, Sandbox
+from satlab.lab import reader_sandbox, sandbox
+from satlab.lab.sandbox import Limits
 
 MODULE = "collect.reader"
 MEMORY_BYTES = 384 << 20
@@ -41,6 +41,7 @@ TABLE_BYTES = 256 << 20
 END_S = 10.0
 LOG_END_BYTES = 4096
 THREADS = "2"
+"""Of Polars, which makes one for each core otherwise. They cost memory."""
 _POLL_MS = 100
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOG = logging.getLogger("satlab.sandboxed_reader")
@@ -145,16 +146,26 @@ class _Reading:
         """
         self.out.mkdir(mode=0o700)
         log = self.place / "log"
+        variables = reader_sandbox.variables(POLARS_MAX_THREADS=THREADS)
+        limits = Limits(
+            seconds=None,
+            memory_bytes=MEMORY_BYTES,
+            processes=64,
+            disk_bytes=TABLE_BYTES,
+            files=100,
+            grace_s=0.0,
+        )
+        confined = reader_sandbox.confined(self.place, self.out, "reader", limits, variables)
         ours, theirs = socket.socketpair()
         with ours:
             ours.settimeout(END_S)
             with theirs, log.open("wb") as output:
                 process = subprocess.Popen(
-                    [*self._confined(), sys.executable, "-m", MODULE, str(self.out), *what],
+                    [*confined, sys.executable, "-m", MODULE, str(self.out), *what],
                     stdin=theirs.fileno(),
                     stdout=output,
                     stderr=output,
-                    env=_variables() if os.geteuid() else sandbox.ENVIRONMENT,
+                    env=variables if os.geteuid() else sandbox.ENVIRONMENT,
                     cwd=sandbox.HOME,
                 )
             try:
@@ -167,30 +178,6 @@ class _Reading:
         return self.fault or (
             "" if process.returncode == 0 else f"its reader: {(lines or ['ended'])[-1][-200:]}"
         )
-
-    def _confined(self) -> list[str]:
-        """Return the argv prefix of a reader: for root a sandbox, which bounds its memory."""
-        if os.geteuid() != 0:
-            return []
-        limits = Limits(
-            seconds=None,
-            memory_bytes=MEMORY_BYTES,
-            processes=64,
-            disk_bytes=TABLE_BYTES,
-            files=100,
-            grace_s=0.0,
-        )
-        box = Sandbox(
-            mounts=(*sandbox.programs(), Mount(self.out, writable=True)),
-            name="reader",
-            variables=_variables(),
-            limits=limits,
-        )
-        scratch.sized(self.out, limits.disk_bytes, limits.files)
-        privileges.chown(self.out, box.uid)
-        root = self.place / "root"
-        root.mkdir(mode=0o700, exist_ok=True)
-        return box.argv(self.place / "sandbox.json", root)
 
     def _serve(self, connection: socket.socket, process: "subprocess.Popen[bytes]") -> None:
         watched = select.poll()
@@ -223,16 +210,6 @@ class _Reading:
         return (
             f"is left out: {len(self.left_out)} other files ended their reader" if is_many else ""
         )
-
-
-def _variables() -> dict[str, str]:
-    """Return the variables of a reader. Polars makes a thread for each core, which costs memory."""
-    return {
-        **sandbox.ENVIRONMENT,
-        "PYTHONPATH": paths.PYTHONPATH,
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "POLARS_MAX_THREADS": THREADS,
-    }
 
 
 def _resident_bytes(pid: int) -> int:

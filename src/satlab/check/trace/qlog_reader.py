@@ -17,10 +17,10 @@ from satlab.check.trace import qlog, qlog_process
 from satlab.check.trace.qlog import QlogError, Side
 from satlab.check.trace.qlog_process import Fault
 from satlab.check.trace.qlog_transfer import QlogTransfer
-from satlab.common import paths, plain_files, scratch
+from satlab.common import plain_files, scratch
 from satlab.common.plain_files import RefusedError
-from satlab.lab import privileges, sandbox
-from satlab.lab.sandbox import Limits, Mount, Sandbox
+from satlab.lab import reader_sandbox, sandbox
+from satlab.lab.sandbox import Limits
 
 MODULE = "satlab.check.trace.qlog_process"
 MEMORY_BYTES = 512 << 20
@@ -65,14 +65,23 @@ def _run(place: Path, out: Path, file: BinaryIO, side: Side, size: int) -> str:
     Raises QlogError.
     """
     reader = [sys.executable, "-m", MODULE, str(out), side, str(size)]
-    log = place / "log"
+    log, variables = place / "log", reader_sandbox.variables()
+    limits = Limits(
+        seconds=None,
+        memory_bytes=MEMORY_BYTES,
+        processes=16,
+        disk_bytes=MAX_ANSWER_BYTES,
+        files=10,
+        grace_s=0.0,
+    )
+    confined = reader_sandbox.confined(place, out, "qlog-reader", limits, variables)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["nice", "-n", str(NICENESS), *_confined(place, out), *reader],
+            ["nice", "-n", str(NICENESS), *confined, *reader],
             stdin=file.fileno(),
             stdout=output,
             stderr=output,
-            env=_variables() if os.geteuid() else sandbox.ENVIRONMENT,
+            env=variables if os.geteuid() else sandbox.ENVIRONMENT,
             cwd=sandbox.HOME,
             start_new_session=True,  # SIGINT of a terminal is for the run that waits
         )
@@ -85,36 +94,3 @@ def _run(place: Path, out: Path, file: BinaryIO, side: Side, size: int) -> str:
         process.wait()
     words = plain_files.end_of(place, log.name, LOG_END_BYTES).strip().splitlines()
     return words[-1][-200:] if words else ""
-
-
-def _confined(place: Path, out: Path) -> list[str]:
-    """Return the argv prefix of a reader: for root a sandbox, which bounds its memory."""
-    if os.geteuid() != 0:
-        return []
-    limits = Limits(
-        seconds=None,
-        memory_bytes=MEMORY_BYTES,
-        processes=16,
-        disk_bytes=MAX_ANSWER_BYTES,
-        files=10,
-        grace_s=0.0,
-    )
-    box = Sandbox(
-        mounts=(*sandbox.programs(), Mount(out, writable=True)),
-        name="qlog-reader",
-        variables=_variables(),
-        limits=limits,
-    )
-    scratch.sized(out, limits.disk_bytes, limits.files)
-    privileges.chown(out, box.uid)
-    root = place / "root"
-    root.mkdir(mode=0o700)
-    return box.argv(place / "sandbox.json", root)
-
-
-def _variables() -> dict[str, str]:
-    return {
-        **sandbox.ENVIRONMENT,
-        "PYTHONPATH": paths.PYTHONPATH,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
