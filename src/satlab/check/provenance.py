@@ -47,7 +47,7 @@ class BaselineFile(TypedDict):
     """The check.json that a check was compared with."""
 
     path: str
-    sha256: str
+    sha256: Annotated[str | None, Field(description="null: not readable, or above 1 GiB")]
     stack: str
     version: Annotated[str, Field(description="of satlab")]
     began_unix_s: NotRequired[float]
@@ -70,7 +70,7 @@ def baseline_file(path: Path, content: Mapping[str, Any]) -> BaselineFile:
     """Identify a baseline: its file and hash, and what it says of its stack and programs."""
     found: BaselineFile = {
         "path": str(path),
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "sha256": _sha256(path),
         "stack": content["stack"],
         "version": content["version"],
         "programs": content.get("provenance", {}).get("programs", []),

@@ -85,9 +85,9 @@ def test_the_floors_that_are_shown_are_those_that_are_judged(tmp_path: Path) -> 
 
 
 def picoquic(padding: bytes, *, answer_s: float = 1.315) -> CapturedTransfer:
-    """A download from picoquic, as its packets were seen: the client repeats its Initial packet, the
-    server sends connection ids and a probe of the path's MTU with its first flight, so that the
-    probe arrives after the request. Datagrams with Initial packets end in `padding`.
+    """Build a download like those captured from picoquic. The client repeats its Initial packet. The
+    server sends connection ids and a probe of the path's MTU with its first flight; the probe
+    arrives after the request. Datagrams with Initial packets end in `padding`.
     """
     client, server = b"CLIENT01", b"SERVER01"
     asked = long_packet("initial", client, 300, destination=b"original") + padding

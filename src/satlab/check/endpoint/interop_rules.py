@@ -26,10 +26,7 @@ from satlab.check.trace.decrypted_packets import DecryptedPacket
 from satlab.check.trace.quic_handshake import Handshake
 from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind, QuicPacket
 from satlab.check.trace.quic_protection import CHACHA20, OpenedPacket
-from satlab.common import plain_files
 
-ENCRYPTED_EXTENSIONS = 8
-TRANSPORT_PARAMETERS = 0x39
 INITIAL_MAX_STREAMS_BIDI = 0x08
 MIN_LARGE_HANDSHAKE_BYTES = 7500
 """Of the server's handshake with a large certificate: less was not that certificate."""
@@ -61,14 +58,10 @@ class Evidence:
     @cached_property
     def server_packets(self) -> Sequence[DecryptedPacket]:
         """The decrypted packets at the server's interface. Raises NoKeyLogError."""
-        for folder in self.folders:
-            text = plain_files.start_of(
-                folder, interop_evidence.KEY_LOG, interop_evidence.MAX_KEY_LOG_BYTES
-            )
-            found = None if text is None else decrypted_packets.decrypted(self.at_server, text)
-            if found is not None:
-                return found
-        raise NoKeyLogError("packets of the server")
+        found = interop_evidence.decrypted_packets_of(self.at_server, self.folders)
+        if found is None:
+            raise NoKeyLogError("packets of the server")
+        return found
 
 
 def fault(of: Evidence) -> str:
@@ -212,55 +205,16 @@ def _max_streams(of: Evidence) -> str:
     most = of.case.max_streams
     if most is None:
         return ""
-    granted = _parameter(_handshake_data(of), INITIAL_MAX_STREAMS_BIDI)
-    if granted is None:
+    limit = decrypted_packets.transport_parameters(of.server_packets).get(INITIAL_MAX_STREAMS_BIDI)
+    try:
+        granted, _ = quic_headers.varint(limit or b"", 0)
+    except IndexError:
         return "the server's transport parameters have no limit of streams"
     return (
         f"the server granted {granted} streams at once, at most {most} expected"
         if granted > most
         else ""
     )
-
-
-def _handshake_data(of: Evidence) -> bytes:
-    """Return the server's data in Handshake packets up to the first gap."""
-    parts = {
-        frame.offset: frame.data
-        for one in of.server_packets
-        if one.kind == "handshake" and one.datagram.from_server
-        for frame in one.frames
-        if frame.kind == quic_frames.CRYPTO
-    }
-    return quic_handshake.joined(parts)
-
-
-def _parameter(data: bytes, wanted: int) -> int | None:
-    """Return an integer of the transport parameters in EncryptedExtensions (RFC 9001, section 8.2);
-    None without it.
-    """
-    if len(data) < 6 or data[0] != ENCRYPTED_EXTENSIONS:
-        return None
-    body = data[6 : 4 + int.from_bytes(data[1:4])]
-    while len(body) >= 4:
-        kind, size = int.from_bytes(body[:2]), int.from_bytes(body[2:4])
-        if kind == TRANSPORT_PARAMETERS:
-            return _integer(body[4 : 4 + size], wanted)
-        body = body[4 + size :]
-    return None
-
-
-def _integer(parameters: bytes, wanted: int) -> int | None:
-    at = 0
-    try:
-        while at < len(parameters):
-            name, at = quic_headers.varint(parameters, at)
-            size, at = quic_headers.varint(parameters, at)
-            if name == wanted:
-                return quic_headers.varint(parameters, at)[0]
-            at += size
-    except IndexError:
-        pass
-    return None
 
 
 def _ecn(of: Evidence) -> str:
@@ -305,12 +259,12 @@ def _paths(of: Evidence) -> str:
     last_s = max(one.t_s for one in of.at_server.datagrams if not one.from_server)
     for path in found:
         where = f"{path.client.ip} port {path.client.port}"
-        if not path.challenged:
+        if not path.validation.challenged:
             return (
                 f"the server did not validate the client's new path: no PATH_CHALLENGE to {where}"
             )
         # The end of the transfer may overtake an answer.
-        if not path.answered and path.first_s < last_s - of.round_trip_s:
+        if not path.validation.answered and path.first_s < last_s - of.round_trip_s:
             return f"the client did not answer the PATH_CHALLENGE to {where}"
     return ""
 
@@ -329,29 +283,19 @@ def _migration(of: Evidence) -> str:
     before, after = (sent[number].payload[1:size] for number in (first - 1, first))
     if before == after:
         return "the client kept the connection id at the server's other address"
-    challenges, answers = (
-        {
-            frame.data
-            for one in of.server_packets
-            if one.datagram.server == servers[1] and one.datagram.from_server is from_server
-            for frame in one.frames
-            if frame.kind == kind
-        }
-        for kind, from_server in (
-            (quic_frames.PATH_CHALLENGE, True),
-            (quic_frames.PATH_RESPONSE, False),
-        )
+    path = interop_evidence.path_validation(
+        one for one in of.server_packets if one.datagram.server == servers[1]
     )
-    if not challenges:
+    if not path.challenged:
         return "the server did not validate the path from its other address: no PATH_CHALLENGE"
-    return "" if challenges & answers else "the client did not answer the PATH_CHALLENGE"
+    return "" if path.answered else "the client did not answer the PATH_CHALLENGE"
 
 
 def _amplification(of: Evidence) -> str:
     """Judge what the server sends until the client's first Handshake packet arrives."""
     if not of.case.large_certificate:
         return ""
-    size = len(_handshake_data(of))
+    size = len(quic_handshake.joined(decrypted_packets.server_handshake(of.server_packets)))
     if size < MIN_LARGE_HANDSHAKE_BYTES:
         return f"the server did not use the large certificate: its handshake has {size} bytes"
     received = sent = 0

@@ -119,9 +119,9 @@ def _origin(check: CheckResult) -> list[Facts | Text]:
     if (baseline := check.baseline_file) is not None:
         began_s = baseline.get("began_unix_s")
         began = "" if began_s is None else f", begun {_date(began_s)}"
-        text = f"{baseline['path']} (SHA-256 {baseline['sha256'][:12]}): {baseline['stack']}, "
+        origin_of = f"{baseline['stack']}, satlab {baseline['version']}{began}"
         facts += [
-            ("baseline", f"{text}satlab {baseline['version']}{began}"),
+            ("baseline", f"{_hashed(baseline['path'], baseline['sha256'])}: {origin_of}"),
             *((f"baseline, {name}", text) for name, text in _files(baseline["programs"])),
         ]
     found: list[Facts | Text] = [Facts(tuple(facts))]
@@ -140,10 +140,11 @@ def _date(unix_s: float) -> str:
 
 
 def _files(files: Sequence[ProgramFile]) -> list[tuple[str, str]]:
-    return [
-        (one["side"], f"{one['path']}, SHA-256 {(one['sha256'] or 'unknown')[:12]}")
-        for one in files
-    ]
+    return [(one["side"], _hashed(one["path"], one["sha256"])) for one in files]
+
+
+def _hashed(path: str, sha256: str | None) -> str:
+    return f"{path}, SHA-256 {(sha256 or 'unknown')[:12]}"
 
 
 def _sample_times(check: CheckResult) -> list[Text | Plot]:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from satlab.check.trace.pcap import TCP, UDP, Packet, ip_header
-from satlab.check.trace.quic_headers import LONG_KINDS, Kind, QuicPacket, quic_packets
+from satlab.check.trace.quic_headers import Kind, QuicPacket, quic_packets
 
 NS = 1e-9
 FULL_DATAGRAM_BYTES = 1200
@@ -225,12 +225,6 @@ class CapturedTransfer:
     @property
     def _server_initials(self) -> list[Datagram]:
         return [one for one in self.datagrams if one.from_server and "initial" in one.kinds]
-
-    @property
-    def unknown_versions(self) -> set[int]:
-        """Versions of QUIC that satlab cannot read."""
-        known = {0, *LONG_KINDS}
-        return {version for one in self.datagrams for version in one.versions} - known
 
     @property
     def client_addresses(self) -> list[Address]:

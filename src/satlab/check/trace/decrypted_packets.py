@@ -204,20 +204,22 @@ ENCRYPTED_EXTENSIONS, QUIC_TRANSPORT_PARAMETERS = 8, 57
 """RFC 8446, section 4; RFC 9001, section 8.2."""
 
 
-def transport_parameters(
-    packets: Sequence[DecryptedPacket],
-) -> dict[int, bytes]:
-    """Return a server's transport parameters (RFC 9000, section 18.2) from its EncryptedExtensions;
-    empty if they were not captured.
-    """
-    parts = {
+def server_handshake(packets: Sequence[DecryptedPacket]) -> dict[int, bytes]:
+    """Return the data of a server's Handshake packets by offset."""
+    return {
         frame.offset: frame.data
         for packet in packets
         if packet.kind == "handshake" and packet.datagram.from_server
         for frame in packet.frames
         if frame.kind == quic_frames.CRYPTO
     }
-    for kind, body in quic_handshake.messages(parts):
+
+
+def transport_parameters(packets: Sequence[DecryptedPacket]) -> dict[int, bytes]:
+    """Return a server's transport parameters (RFC 9000, section 18.2) from its EncryptedExtensions;
+    empty if they were not captured.
+    """
+    for kind, body in quic_handshake.messages(server_handshake(packets)):
         extensions = quic_handshake.extensions(body[2:]) if kind == ENCRYPTED_EXTENSIONS else {}
         if QUIC_TRANSPORT_PARAMETERS in extensions:
             return _parameters(extensions[QUIC_TRANSPORT_PARAMETERS])

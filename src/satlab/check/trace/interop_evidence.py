@@ -4,7 +4,7 @@ of 0 does not count.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,15 +111,22 @@ class EcnSeen:
 
 
 @dataclass(frozen=True)
-class PathSeen:
-    """A further address of the client: time of its first packet, whether the server challenged it,
-    and whether the client answered from there (RFC 9000, section 8.2).
+class PathValidation:
+    """Whether the server challenged a path, and whether the client answered on it (RFC 9000, section
+    8.2).
     """
+
+    challenged: bool
+    answered: bool
+
+
+@dataclass(frozen=True)
+class PathSeen:
+    """A further address of the client, and the time of its first packet."""
 
     client: Address
     first_s: float
-    challenged: bool
-    answered: bool
+    validation: PathValidation
 
 
 def ecn_seen(wire: CapturedTransfer, folders: Sequence[Path]) -> dict[str, EcnSeen] | None:
@@ -149,24 +156,24 @@ def paths_seen(wire: CapturedTransfer, folders: Sequence[Path]) -> list[PathSeen
         return None
     found = []
     for address in wire.client_addresses[1:]:
-        challenges, answers = (
-            {
-                frame.data
-                for packet in packets
-                if packet.datagram.client == address and packet.datagram.from_server is from_server
-                for frame in packet.frames
-                if frame.kind == kind
-            }
-            for kind, from_server in (
-                (quic_frames.PATH_CHALLENGE, True),
-                (quic_frames.PATH_RESPONSE, False),
-            )
-        )
+        seen = path_validation(one for one in packets if one.datagram.client == address)
         first_s = next(
             one.t_s for one in wire.datagrams if one.client == address and not one.from_server
         )
-        found.append(PathSeen(address, first_s, bool(challenges), bool(challenges & answers)))
+        found.append(PathSeen(address, first_s, seen))
     return found
+
+
+def path_validation(packets: Iterable[DecryptedPacket]) -> PathValidation:
+    """Read the frames of path validation in the packets of one path."""
+    challenges, answers = set(), set()
+    for packet in packets:
+        for frame in packet.frames:
+            if frame.kind == quic_frames.PATH_CHALLENGE and packet.datagram.from_server:
+                challenges.add(frame.data)
+            elif frame.kind == quic_frames.PATH_RESPONSE and not packet.datagram.from_server:
+                answers.add(frame.data)
+    return PathValidation(bool(challenges), bool(challenges & answers))
 
 
 def decrypted_packets_of(

@@ -252,7 +252,7 @@ def _record(text: bytes, records: Records) -> Iterator[Any]:
 
 
 def _value(text: bytes) -> Any:
-    """Return the value of a JSON text; None if it is none."""
+    """Parse a JSON text. Return None for invalid JSON."""
     try:
         return _DECODER.decode(text.decode(TEXT))
     except (ValueError, RecursionError):

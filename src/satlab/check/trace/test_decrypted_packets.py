@@ -24,7 +24,7 @@ from satlab.check.trace.conftest import (
     udp,
     varint,
 )
-from satlab.check.trace.interop_evidence import PathSeen
+from satlab.check.trace.interop_evidence import PathSeen, PathValidation
 from satlab.check.trace.pcap import Packet
 from satlab.check.trace.quic_frames import EcnCounts, Frame
 from satlab.check.trace.quic_headers import VERSION_1, VERSION_2
@@ -305,7 +305,7 @@ def test_each_further_path_is_seen_with_its_validation(
         step(built)
     [found] = interop_evidence.paths_seen(built.wire, [tmp_path / "b"]) or []
     assert replace(found, first_s=round(found.first_s, 6)) == PathSeen(
-        Address(CLIENT, 50007), first_s, challenged, answered
+        Address(CLIENT, 50007), first_s, PathValidation(challenged, answered)
     )
 
 
