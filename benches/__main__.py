@@ -221,7 +221,7 @@ def bench_confinement(
     starts: Annotated[
         int,
         typer.Option(
-            help="Pairs of starts of a program, one with and one without a sandbox.",
+            help="Number of pairs: a program starts once with and once without a sandbox.",
             min=1,
             max=1000,
         ),

@@ -32,7 +32,9 @@ class Quantity(Model):
         "constant", "uniform", "exponential", "normal", "gamma", "pareto", "weibull"
     ]
     mean: float
-    shape: float = Field(description="second parameter of the distribution; 0 if it has none")
+    shape: float = Field(
+        description="second parameter of the distribution; 0 for one with a single parameter"
+    )
 
 
 class Load(Model):

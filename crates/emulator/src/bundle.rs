@@ -94,7 +94,7 @@ pub struct Bundle {
     bytes: Vec<u8>,
     layout: Option<Layout>,
     size: Volume,
-    /// Payload bytes of each packet but the last.
+    /// Payload bytes of every packet except the last.
     segment: usize,
     is_closed: bool,
 }

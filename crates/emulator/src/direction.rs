@@ -212,7 +212,7 @@ pub(crate) enum Losses {
     Several(Vec<LossFields>),
 }
 
-/// What one loss takes: an IP packet, or a frame or burst.
+/// Losses hit single IP packets, or whole frames or bursts.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "loss_unit")]

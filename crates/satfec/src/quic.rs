@@ -271,7 +271,7 @@ impl Carrier {
         });
     }
 
-    /// Passes on the events of the connections to the endpoint and to the tunnel.
+    /// Handles the events of all connections, and takes the frames that arrived.
     fn settle(&mut self, now: Instant) {
         let mut connected = None;
         for entry in &mut self.connections {

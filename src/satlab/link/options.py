@@ -173,7 +173,7 @@ class LossOptions(Options):
         LossUnit,
         Help(
             "Loss unit",
-            "What one loss takes: an IP packet, or a frame (BBFRAME or burst).",
+            "Losses hit single IP packets, or whole frames (BBFRAMEs or bursts).",
             "Losses",
         ),
     ] = "packet"

@@ -247,7 +247,7 @@ def parser() -> argparse.ArgumentParser:
         "-n",
         "--server-name",
         type=matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "the name of a host"),
-        help="with quic-client: name in the other end's certificate, if it is not its address",
+        help=("only with quic-client: name in the other end's certificate; default: its address"),
     )
     pki = os.environ.get("SATLAB_PKI", "/etc/satlab/pki")
     options.add_argument(
