@@ -171,8 +171,8 @@ class _Check:
         self._log = log
         self._began, self._began_unix_s = time.monotonic(), time.time()
         self._plan, self._request, self._others = plan, request, others
-        self._baseline_content = baseline
-        self._baseline = None if baseline is None else check_file.samples(baseline)
+        self._baseline = baseline
+        self._before = None if baseline is None else check_file.samples(baseline)
         self._baseline_file = None
         if baseline is not None and request.baseline is not None:
             self._baseline_file = provenance.baseline_file(request.baseline, baseline)
@@ -233,7 +233,7 @@ class _Check:
             ConfigError: with every case whose link differs.
         """
         faults = []
-        for case in [] if self._baseline_content is None else self._baseline_content["cases"]:
+        for case in [] if self._baseline is None else self._baseline["cases"]:
             if (link := self._links.get(case["id"])) is None:
                 continue
             for name, value in check_result.link_of(link).items():
@@ -256,16 +256,15 @@ class _Check:
         """
         runs, at_once, stop = self._request.runs, self._backend.at_once, self._request.stop.set
         least = {
-            case.id: runs or _min_runs(self._plan, case, self._baseline, len(cases))
-            for case in cases
+            case.id: runs or _min_runs(self._plan, case, self._before, len(cases)) for case in cases
         }
         for case in cases:
-            if self._baseline is not None and self._baseline.get(case.id):
+            if self._before is not None and self._before.get(case.id):
                 self._log.line(
                     f"  {case.id}: "
                     + _detectable_by(
                         self._plan,
-                        self._baseline[case.id],
+                        self._before[case.id],
                         least[case.id],
                         self._request.tolerance,
                         len(cases),
@@ -341,11 +340,11 @@ class _Check:
         cases = [case for case in self._plan.cases if self.samples.get(case.id)]
         samples = {case.id: self.samples[case.id] for case in cases}
         comparisons = None
-        if self._baseline is not None:
+        if self._before is not None:
             tolerance = self._request.tolerance
             limits_s = {case.id: case.timeout_s for case in cases}
             comparisons = verdict.against_baseline(
-                self._plan.marks_mb, samples, self._baseline, tolerance, limits_s
+                self._plan.marks_mb, samples, self._before, tolerance, limits_s
             )
         result = CheckResult(
             suite=self._plan,
@@ -357,7 +356,7 @@ class _Check:
             others=self._others,
             folder=self.folder,
             provenance=self._provenance,
-            baseline=self._baseline,
+            baseline=self._before,
             baseline_file=self._baseline_file,
             began_unix_s=self._began_unix_s,
             real_s=self._earlier_s + time.monotonic() - self._began,

@@ -365,9 +365,13 @@ def test_a_case_that_a_build_no_longer_supports_has_failed() -> None:
 
 def test_fisher_s_p_agrees_with_its_tea() -> None:
     """The lady who names 3 of 4 cups: 17/70 (Fisher, "The Design of Experiments", 1935)."""
-    assert verdict.p_more_fail((3, 4), (1, 4)) == pytest.approx(17 / 70)
-    assert verdict.p_more_fail((4, 4), (0, 4)) == pytest.approx(1 / 70)
-    assert verdict.p_more_fail((0, 4), (4, 4)) == pytest.approx(1.0)
+    assert verdict.p_more_fail(verdict.Failures(3, 4), verdict.Failures(1, 4)) == pytest.approx(
+        17 / 70
+    )
+    assert verdict.p_more_fail(verdict.Failures(4, 4), verdict.Failures(0, 4)) == pytest.approx(
+        1 / 70
+    )
+    assert verdict.p_more_fail(verdict.Failures(0, 4), verdict.Failures(4, 4)) == pytest.approx(1.0)
 
 
 def test_a_slowdown_within_the_tolerance_is_named_as_such() -> None:

@@ -28,7 +28,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from satlab.check.samples import Sample
 from satlab.check.suite import Case, Suite
@@ -256,6 +256,13 @@ class BaselineComparison:
         return self.median_s / self.baseline_s
 
 
+class Failures(NamedTuple):
+    """How many of a side's transfers failed."""
+
+    failed: int
+    transfers: int
+
+
 @dataclass(frozen=True)
 class _Side:
     """The counted samples of a case on one side, at one mark."""
@@ -276,6 +283,10 @@ class _Side:
             for one in self.samples
             if one.times_s[self.mark] is None or (self.is_last and one.status != "ok")
         ]
+
+    @property
+    def failures(self) -> Failures:
+        return Failures(len(self.incomplete), len(self.samples))
 
     @property
     def is_unsupported(self) -> bool:
@@ -372,9 +383,7 @@ def _tested(
     """Return the comparisons of `sides`, with their tests."""
     of_times = [p_slower(now.times, before.times, source) for now, before in sides.values()]
     of_failures = {
-        key: p_more_fail(
-            (len(now.incomplete), len(now.samples)), (len(before.incomplete), len(before.samples))
-        )
+        key: p_more_fail(now.failures, before.failures)
         for key, (now, before) in sides.items()
         if before.incomplete and now.incomplete
     }
@@ -427,16 +436,16 @@ def p_slower(now: Sequence[float], before: Sequence[float], source: random.Rando
     return (higher + 1) / (PERMUTATIONS + 1)
 
 
-def p_more_fail(now: tuple[int, int], before: tuple[int, int]) -> float:
+def p_more_fail(now: Failures, before: Failures) -> float:
     """Return Fisher's exact one-sided p: the probability that so many of the failed transfers, or
-    more, are of this build if both fail equally often. Each side: failed, all.
+    more, are of this build if both fail equally often.
     """
-    failed, n = now[0] + before[0], now[1] + before[1]
+    failed = now.failed + before.failed
     ways = sum(
-        math.comb(now[1], k) * math.comb(before[1], failed - k)
-        for k in range(now[0], min(failed, now[1]) + 1)
+        math.comb(now.transfers, k) * math.comb(before.transfers, failed - k)
+        for k in range(now.failed, min(failed, now.transfers) + 1)
     )
-    return ways / math.comb(n, failed)
+    return ways / math.comb(now.transfers + before.transfers, failed)
 
 
 def detectable(

@@ -91,15 +91,14 @@ class RebindingNat:
         taken = {*self._back, *self._out.values()}
         self._back.clear()
         for port in self._out:
-            free_port = next(iter(self._free_ports(taken)))
+            free_port = self._free_port(taken)
             taken.add(free_port)
             self._out[port], self._back[free_port] = free_port, port
 
-    def _free_ports(self, taken: set[int]) -> Iterator[int]:
-        while True:
-            port = self._random.randrange(1024, 65536)
-            if port not in taken:
-                yield port
+    def _free_port(self, taken: set[int]) -> int:
+        while (port := self._random.randrange(1024, 65536)) in taken:
+            pass
+        return port
 
 
 def _rewritten(packet: bytes, address_at: int, address: IPv4Address, at: int, port: int) -> bytes:

@@ -9,7 +9,7 @@ management network keeps its address once it is there, and gets a free one befor
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
+from ipaddress import IPv4Network
 
 from satlab.common.errors import Fault
 from satlab.common.topology import Machines
@@ -59,7 +59,7 @@ def choose(machines: Machines, environment: Mapping[str, str], output: Output) -
     if text := environment.get(SUBNET):
         try:
             wanted = IPv4Network(text)
-        except (AddressValueError, NetmaskValueError, ValueError):
+        except ValueError:
             faults.append(
                 Fault(f"{SUBNET}={text[:40]}", "is not a subnet", "such as 192.168.126.0/24")
             )
