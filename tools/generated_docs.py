@@ -51,8 +51,8 @@ work. In a run, impairments and drop lists start with the scenario: the calibrat
 CHANGE_HEAD = """
 ## Changes of a link that is up
 
-`satlab link set DIRECTION` takes these options. The job satlab_link takes all of them except `--terminal`, `--gateway`,
-`--aqm-target-ms` and those of *Impairments*. The `set` of a timeline has objects instead
+`satlab link set DIRECTION` takes these options. The job satlab_link takes all of them except `--terminal`, `--gateway`
+and `--aqm-target-ms`. The `set` of a timeline has objects instead
 ([schema](../schemas/link-control.schema.json)), e.g.
 `{"direction": "forward", "loss": {"ratio": 0.01, "unit": "packet"}, "queue": {"packets": 200}}`.
 """

@@ -52,6 +52,8 @@ REFUSED: dict[str, tuple[str, ...]] = {
         "set forward -c QPSK",
         "set forward -q 5",
         "set forward -A codel",
+        "set forward -n 2",
+        "set forward -t 20 -D 0.1",
         "set forward -m bursts:1",
         "set forward -m bursts:1,2,3",
         "set forward -m trace:file",

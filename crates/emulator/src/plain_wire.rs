@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! A plain wire in place of the satellite link: rate, delay, queue and losses of each direction,
-//! and their changes. It is what `netem` with `tbf` makes of a router.
+//! A plain wire in place of the satellite link: rate, delay, queue, losses and impairments of each
+//! direction, and their changes. It is what `netem` with `tbf` makes of a router.
 
-use link::{Carrier, Change, Handover, LinkConfig, Loss, LossUnit, Nanos};
+use link::{
+    Carrier, Change, Handover, Impairment, Impairments, LinkConfig, Loss, LossUnit, Nanos, Reorder,
+};
 use schema::Faults;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config_checks;
-use crate::direction::{IP_PACKET_BYTES, Losses, Queue, QueueFields, bdp_bytes};
+use crate::direction::{IP_PACKET_BYTES, Losses, Queue, QueueFields, ReorderFields, bdp_bytes};
 use crate::links::{Links, direction_seed};
 use crate::scheduled::{Origin, Scheduled};
 use crate::set_request::WaitingName;
 use crate::traces::Traces;
-use crate::units::{ns_of_ms, ns_of_s};
+use crate::units::{Ratio, ns_of_ms, ns_of_s};
 
-/// Rate, delay, queue and losses of each direction, without frames, and their changes
+/// Rate, delay, queue, losses and impairments of each direction, without frames, and their changes
 /// (schemas/virtual-flows.schema.json).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -51,6 +53,17 @@ struct Half {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Losses")]
     loss: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ReorderFields")]
+    reorder: Option<Value>,
+    /// share of the packets that come twice, the copy directly behind the packet
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Ratio")]
+    duplicate: Option<f64>,
+    /// share of the UDP datagrams with one flipped bit in their payload, and a checksum that fits
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Ratio")]
+    corrupt: Option<f64>,
 }
 
 /// Changes of one moment; what is not given stays.
@@ -72,6 +85,14 @@ struct Step {
     /// without files
     #[schemars(with = "Option<Losses>")]
     loss: Option<Value>,
+    #[schemars(with = "Option<ReorderFields>")]
+    reorder: Option<Value>,
+    /// share of the packets that come twice, the copy directly behind the packet
+    #[schemars(with = "Option<Ratio>")]
+    duplicate: Option<f64>,
+    /// share of the UDP datagrams with one flipped bit in their payload, and a checksum that fits
+    #[schemars(with = "Option<Ratio>")]
+    corrupt: Option<f64>,
     /// nothing gets through for so long
     #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 10_000))]
     outage_s: Option<f64>,
@@ -114,8 +135,14 @@ impl Half {
 
     fn link(&self, rtt_ns: Nanos, seed: u64) -> serde_json::Result<LinkConfig> {
         let queue = self.queue(rtt_ns)?;
+        let impairments = Impairments {
+            reorder: self.reorder.as_ref().map(reorder).transpose()?.flatten(),
+            duplicate: self.duplicate.unwrap_or(0.0),
+            corrupt: self.corrupt.unwrap_or(0.0),
+        };
         Ok(LinkConfig {
             losses: self.losses()?,
+            impairments,
             ..LinkConfig::new(self.carrier(), ns_of_ms(self.delay_ms), queue, seed)
         })
     }
@@ -128,8 +155,16 @@ impl Half {
             delay_ms: step.delay_ms.unwrap_or(self.delay_ms),
             queue: step.queue.clone().unwrap_or_else(|| self.queue.clone()),
             loss: step.loss.clone().or_else(|| self.loss.clone()),
+            reorder: step.reorder.clone().or_else(|| self.reorder.clone()),
+            duplicate: step.duplicate.or(self.duplicate),
+            corrupt: step.corrupt.or(self.corrupt),
         }
     }
+}
+
+/// Takes checked fields; `None`: packets keep their order.
+fn reorder(fields: &Value) -> serde_json::Result<Option<Reorder>> {
+    ReorderFields::deserialize(fields).map(Into::into)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -233,6 +268,12 @@ impl Step {
         if self.loss.is_some() {
             changes.push(Change::Losses(half.losses()?));
         }
+        let impairments = [
+            (self.reorder.as_ref().map(reorder).transpose()?).map(Impairment::Reorder),
+            self.duplicate.map(Impairment::Duplicate),
+            self.corrupt.map(Impairment::Corrupt),
+        ];
+        changes.extend(impairments.into_iter().flatten().map(Change::Impairment));
         let at = ns_of_s(self.at_s);
         let made = |change| Scheduled::new(at, change, Origin::Timeline);
         let outage = self.outage_s.map(|length| Scheduled {
@@ -294,6 +335,41 @@ mod tests {
             (1, 90, Change::Outage(true)),
         ];
         assert_eq!(whats, expected);
+    }
+
+    #[test]
+    fn impairments_are_there_at_first_and_change() {
+        let order = json!({"ratio": 0.1, "packets": 2, "ms": 50});
+        let half = json!({"rate_mbps": 10.0, "delay_ms": 30.0, "queue": {"bdp": 1},
+                          "reorder": order, "duplicate": 0.2, "corrupt": 0.3});
+        let none = json!({"ratio": 0, "ms": 1});
+        let steps = json!([
+            {"at_s": 1, "direction": "forward", "reorder": none, "corrupt": 0.0},
+            {"at_s": 2, "direction": "forward", "rate_mbps": 20},
+        ]);
+        let whole = json!({"forward": half, "return": half, "timeline": steps});
+        let wire: Wire = serde_json::from_value(whole).unwrap();
+        assert_eq!(serde_json::to_value(&wire).unwrap()["forward"], half);
+        let [forward, ..] = wire.links(1).unwrap();
+        let reorder = Reorder {
+            ratio: 0.1,
+            packets: Some(2),
+            hold: 50_000_000,
+        };
+        let expected = Impairments {
+            reorder: Some(reorder),
+            duplicate: 0.2,
+            corrupt: 0.3,
+        };
+        assert_eq!(forward.impairments, expected);
+        let changes = wire.scheduled().unwrap();
+        let changes: Vec<_> = changes.iter().map(|it| it.1.change.clone()).collect();
+        let expected = [
+            Change::Impairment(Impairment::Reorder(None)),
+            Change::Impairment(Impairment::Corrupt(0.0)),
+            Change::Carrier(Carrier::line(20_000_000)),
+        ];
+        assert_eq!(changes, expected);
     }
 
     #[test]

@@ -23,4 +23,4 @@ pub use reassembly::{Reassembly, ReassemblyLimit};
 pub use state_file::StateFile;
 pub use tls::{TlsError, client_crypto, client_tls, server_crypto, server_tls, server_verifier};
 pub use transport::{observed, transport};
-pub use watch::{SenderState, sender_state};
+pub use watch::{Acknowledged, SenderState, sender_state};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-//! State of quinn's congestion controller that quinn does not report itself: bytes in flight, and
-//! whether there was anything to send.
+//! State of quinn's congestion controller that quinn does not report itself: bytes in flight, what
+//! was acknowledged and after which time, and whether there was anything to send.
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::{Connection, RttEstimator};
@@ -23,18 +23,49 @@ pub struct SenderState {
     pub is_app_limited: bool,
     /// Rate that the controller sets, bit/s; `None`: the window alone limits.
     pub pacing_bps: Option<u64>,
+    /// What was acknowledged until now.
+    pub acks: Acknowledged,
+}
+
+/// Packets that were acknowledged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Their number.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// From sending to acknowledgement, the sum over all packets: with the time that the peer waits
+    /// before it acknowledges, which a smoothed round-trip time leaves out if the peer reports it.
+    pub waited: Duration,
+}
+
+impl Acknowledged {
+    /// Counts a packet.
+    pub(crate) fn add(&mut self, bytes: u64, waited: Duration) {
+        self.packets += 1;
+        self.bytes += bytes;
+        self.waited += waited;
+    }
+
+    /// Mean time until the acknowledgement, of the packets since `before`, ms; `None` without any.
+    #[must_use]
+    pub fn mean_ms(self, before: Self) -> Option<f64> {
+        let packets = self.packets.saturating_sub(before.packets);
+        let waited = self.waited.saturating_sub(before.waited);
+        (packets > 0).then(|| waited.as_secs_f64() * 1e3 / packets as f64)
+    }
 }
 
 impl SenderState {
     /// The state with a window and threshold in bytes (`None`: not left slow start yet), a pacing
-    /// rate in bytes/s, and what was observed: bytes in flight, and whether there was nothing to
-    /// send.
+    /// rate in bytes/s, and what was observed: bytes in flight, whether there was nothing to send,
+    /// and what was acknowledged.
     #[must_use]
     pub fn new(
         cwnd_bytes: u64,
         ssthresh: Option<u64>,
         pacing_rate: Option<u64>,
-        (in_flight_bytes, is_app_limited): (u64, bool),
+        (in_flight_bytes, is_app_limited, acks): (u64, bool, Acknowledged),
     ) -> Self {
         Self {
             cwnd_bytes,
@@ -42,6 +73,7 @@ impl SenderState {
             is_slow_start: ssthresh.is_none_or(|threshold| cwnd_bytes < threshold),
             is_app_limited,
             pacing_bps: pacing_rate.map(|bytes| bytes * 8),
+            acks,
         }
     }
 }
@@ -57,7 +89,7 @@ pub fn sender_state(connection: &Connection) -> Option<SenderState> {
         metrics.congestion_window,
         metrics.ssthresh,
         metrics.pacing_rate,
-        (observed.in_flight, observed.is_app_limited),
+        (observed.in_flight, observed.is_app_limited, observed.acks),
     ))
 }
 
@@ -70,6 +102,7 @@ impl ControllerFactory for ObservedFactory {
             inner: Arc::clone(&self.0).build(now, current_mtu),
             in_flight: 0,
             is_app_limited: false,
+            acks: Acknowledged::default(),
         })
     }
 }
@@ -79,6 +112,7 @@ struct Observed {
     inner: Box<dyn Controller>,
     in_flight: u64,
     is_app_limited: bool,
+    acks: Acknowledged,
 }
 
 impl Controller for Observed {
@@ -95,6 +129,7 @@ impl Controller for Observed {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
+        self.acks.add(bytes, now.saturating_duration_since(sent));
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
@@ -172,12 +207,21 @@ pub(crate) mod tests {
             inner: Arc::new(CubicConfig::default()).build(now, 1200),
             in_flight: 0,
             is_app_limited: false,
+            acks: Acknowledged::default(),
         };
         observed.on_sent(now, 5_000, 3);
         observed.on_congestion_event(now, now, false, 1_200);
         assert_eq!(observed.in_flight, 3_800);
         observed.on_end_acks(now, 2_400, true, Some(2));
         assert_eq!((observed.in_flight, observed.is_app_limited), (2_400, true));
+        let ms = Duration::from_millis;
+        observed.acks.add(1_200, ms(600));
+        let before = observed.acks;
+        observed.acks.add(1_200, ms(800));
+        observed.acks.add(600, ms(900));
+        assert_eq!(observed.acks.mean_ms(before), Some(850.0));
+        assert_eq!(observed.acks.bytes, 3_000);
+        assert_eq!(before.mean_ms(before), None);
         let copy = observed.clone_box().into_any();
         assert_eq!(copy.downcast::<Observed>().ok().unwrap().in_flight, 2_400);
     }

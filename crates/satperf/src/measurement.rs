@@ -98,6 +98,9 @@ impl Measurement {
             slow_start: stats.sender.map(|it| it.is_slow_start),
             app_limited: stats.sender.map(|it| it.is_app_limited),
             pacing_bps: stats.sender.and_then(|it| it.pacing_bps),
+            sent_bytes: stats.sent_bytes,
+            acked_bytes: stats.sender.map(|it| it.acks.bytes),
+            ack_ms: stats.ack_ms(&self.line_stats),
             handed: self.handed,
             counts: Counts::between(&self.line_stats, stats),
         };

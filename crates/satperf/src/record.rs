@@ -163,6 +163,13 @@ pub struct Interval {
     /// Rate that the congestion controller sets, bit/s, at the end of the interval; null: none, or
     /// not reported.
     pub pacing_bps: Option<u64>,
+    /// UDP payload sent since time 0, bytes.
+    pub sent_bytes: u64,
+    /// of packets acknowledged since time 0; null where the stack does not report it
+    pub acked_bytes: Option<u64>,
+    /// Mean time until their acknowledgement of the packets that were acknowledged in the interval,
+    /// with the time that the peer waited; null: none, or not reported.
+    pub ack_ms: Option<f64>,
     /// The stack has taken all payload of this end.
     pub handed: bool,
     /// Packets.

@@ -77,6 +77,8 @@ pub struct World {
     pub done: Vec<TransferResult>,
     /// Every [`SAMPLE`] until the payload has arrived; queues are not known here.
     pub samples: Vec<Sample>,
+    /// The sender's statistics at the last of them.
+    sampled: Stats,
     /// satperf's lines of output, if requested: client's, server's.
     pub lines: [Vec<String>; 2],
     wants_lines: bool,
@@ -158,6 +160,7 @@ impl World {
             next_sample: 0,
             done: Vec::new(),
             samples: Vec::new(),
+            sampled: Stats::default(),
             lines: Default::default(),
             wants_lines,
             error: None,
@@ -232,6 +235,7 @@ impl World {
             neighbour.work(now);
         }
         let (conn, client) = start(&mut self.client, CLIENT)?;
+        self.sampled = Stats::default();
         self.running = Some(Running {
             started: self.now,
             client,
@@ -363,11 +367,19 @@ impl World {
             supply: sender.map_or(SourceState::Slow, |it| it.source),
             rtt_ms: (stats.rtt.as_secs_f64() * 1e6).round() / 1e3,
             lost_packets: stats.lost_packets,
+            sent_bytes: stats.sent_bytes,
+            acked_bytes: controller.map(|it| it.acks.bytes),
+            ack_ms: stats.ack_ms(&self.sampled),
             forward_queue_ms: 0.0,
             return_queue_ms: 0.0,
             forward_out_bytes: 0,
             return_out_bytes: 0,
+            forward_dropped_packets: 0,
+            forward_lost_packets: 0,
+            return_dropped_packets: 0,
+            return_lost_packets: 0,
         });
+        self.sampled = stats;
     }
 
     /// The next moment at which something happens without a packet.

@@ -135,6 +135,13 @@ pub struct Sample {
     pub rtt_ms: f64,
     /// Packets that the sender has declared lost.
     pub lost_packets: u64,
+    /// UDP payload that the sender has sent, bytes.
+    pub sent_bytes: u64,
+    /// Of packets that were acknowledged; null: not reported.
+    pub acked_bytes: Option<u64>,
+    /// Mean time until their acknowledgement of the packets that were acknowledged since the sample
+    /// before, with the time that the receiver waited, ms; null: none, or not reported.
+    pub ack_ms: Option<f64>,
     /// Time that the forward link needs for the bytes in its queue, ms.
     pub forward_queue_ms: f64,
     /// Time that the return link needs for the bytes in its queue, ms.
@@ -143,6 +150,14 @@ pub struct Sample {
     pub forward_out_bytes: u64,
     /// Bytes of IP packets that the return link has released since the start.
     pub return_out_bytes: u64,
+    /// Packets that the queue of the forward link has dropped since the start.
+    pub forward_dropped_packets: u64,
+    /// Packets that were lost on the forward link since the start.
+    pub forward_lost_packets: u64,
+    /// Packets that the queue of the return link has dropped since the start.
+    pub return_dropped_packets: u64,
+    /// Packets that were lost on the return link since the start.
+    pub return_lost_packets: u64,
 }
 
 /// One direction of the link.

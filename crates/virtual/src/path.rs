@@ -131,13 +131,18 @@ pub struct QueueSample {
 pub struct LinkHistory([Vec<Snapshot>; 4]);
 
 impl LinkHistory {
-    /// Adds the link's queues and what it released to a sample.
+    /// Adds the link's queues, and what it released, dropped and lost, to a sample.
     pub fn fill(&self, sample: &mut Sample) {
         let [forward, back] = [FORWARD, RETURN].map(|index| at(&self.0[index], sample.t_s));
         sample.forward_queue_ms = forward.map_or(0.0, queue_ms);
         sample.return_queue_ms = back.map_or(0.0, queue_ms);
         sample.forward_out_bytes = forward.map_or(0, |it| it.counters.bytes_out);
         sample.return_out_bytes = back.map_or(0, |it| it.counters.bytes_out);
+        let [down, up] = [forward, back].map(|it| it.map(|it| it.counters).unwrap_or_default());
+        sample.forward_dropped_packets = down.packets_dropped;
+        sample.forward_lost_packets = down.packets_lost;
+        sample.return_dropped_packets = up.packets_dropped;
+        sample.return_lost_packets = up.packets_lost;
     }
 
     /// Queue and rate of forward and return direction, every [`SAMPLE`] from its first end on:

@@ -164,6 +164,39 @@ fn losses_are_repaired_and_counted() {
 }
 
 #[test]
+fn a_sample_has_what_was_sent_and_acknowledged_and_what_the_link_lost() {
+    let outcome = run(&link(0.005, &Value::Null), &transfer(2_000_000));
+    assert!(
+        outcome
+            .samples
+            .is_sorted_by_key(|it| (it.sent_bytes, it.acked_bytes))
+    );
+    let last = outcome.samples.last().unwrap();
+    let acked = last.acked_bytes.unwrap();
+    assert!(last.sent_bytes > 2_000_000 && acked < last.sent_bytes);
+    assert!(acked > 1_000_000, "{last:?}");
+    assert!(last.forward_lost_packets > 0 && last.return_lost_packets == 0);
+    // A round trip at least, and no wait of the receiver's that matters.
+    let times = outcome.samples.iter().filter_map(|it| it.ack_ms);
+    let shortest = times.fold(f64::INFINITY, f64::min);
+    assert!((580.0..600.0).contains(&shortest), "{shortest}");
+}
+
+#[test]
+fn a_receiver_that_waits_delays_acknowledgements() {
+    let mut late = transfer(500_000);
+    late.server.max_ack_delay_ms = Some(200);
+    late.server.ack_threshold = Some(1000);
+    let mean = |transfer: &Transfer| {
+        let outcome = run(&link(0.0, &Value::Null), transfer);
+        let times: Vec<_> = outcome.samples.iter().filter_map(|it| it.ack_ms).collect();
+        times.iter().sum::<f64>() / times.len() as f64
+    };
+    let (usual, waiting) = (mean(&transfer(500_000)), mean(&late));
+    assert!(waiting > usual + 50.0, "{waiting} after {usual}");
+}
+
+#[test]
 fn a_small_stream_window_slows_a_transfer_down() {
     let mut narrow = transfer(2_000_000);
     narrow.client.stream_receive_window = 65_536;

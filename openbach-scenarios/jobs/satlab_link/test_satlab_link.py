@@ -139,6 +139,25 @@ def test_a_change_is_asked_for_awaited_and_reported(trial: Started, link: Link) 
             {},
         ),
         (
+            ["-r", "0.02", "-D", "0.1", "-C", "0.01"],
+            {
+                "reorder": {"ratio": 0.02, "packets": 2, "ms": 50.0},
+                "duplicate": 0.1,
+                "corrupt": 0.01,
+            },
+            {"reorder_ratio": 0.02, "duplicate_ratio": 0.1, "corrupt_ratio": 0.01},
+        ),
+        (
+            ["-r", "0.02", "-t", "20"],
+            {"reorder": {"ratio": 0.02, "ms": 20.0}},
+            {"reorder_ratio": 0.02},
+        ),
+        (
+            ["-r", "0", "-n", "5"],
+            {"reorder": {"ratio": 0.0, "packets": 5, "ms": 50.0}},
+            {"reorder_ratio": 0.0},
+        ),
+        (
             ["-q", "1.2bdp", "-A", "codel", "-i", "650", "-e"],
             {"queue": {"bdp": 1.2, "aqm": "codel", "interval_ms": 650, "ecn": True}},
             {},

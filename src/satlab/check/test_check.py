@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import math
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,11 +29,12 @@ from satlab.check.endpoint import endpoint_options, lockstep
 from satlab.check.report import check_page, check_tables, interop_result, junit
 from satlab.check.samples import Sample, UnusedSource, stalled, within_limit
 from satlab.check.suite import Case, Suite
+from satlab.check.trace.causes import TransferTrace
 from satlab.cli import app
 from satlab.common import console, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.report.page import Tile
+from satlab.report.page import Mark, Tile
 from satlab.run.quiet_host import Patience
 
 OUTCOME: dict[str, Any] = {
@@ -248,10 +250,11 @@ def test_the_page_holds_every_verdict_and_every_transfer(
 ) -> None:
     found = check(tiny, monkeypatch, tmp_path, cases=["quick", "slow"], runs=3)
     html = check_page.write(found).read_text()
-    # The times of both cases, where the time went, and six transfers.
-    assert (
-        html.count("data-figure=") == 2 + 1 + 6 and html.count("<details><summary>quick, seed") == 2
-    )
+    # The times of both cases, where the time went, and two plots of each of six transfers.
+    assert html.count("data-figure=") == 2 + 1 + 12
+    assert html.count("<details><summary>quick, seed") == 4
+    # Printed: one transfer of each case.
+    assert html.count('<svg class="static"') == 2 + 1 + 4
     assert "\u2717" not in html and "verdict bad" in html and "verdict good" in html
     figures = json.loads(
         gzip.decompress(base64.b64decode(html.split('id="figures">')[1].split("</script>")[0]))
@@ -260,8 +263,49 @@ def test_the_page_holds_every_verdict_and_every_transfer(
     [outcome] = (found.folder / "raw").glob("quick-1.outcome.json")
     whole = json.loads(outcome.read_text())["transfers"][0]["duration_s"]
     assert sum(sum(bar["x"]) for bar in band) == pytest.approx(whole, abs=0.01)
+    lines = {one["name"]: one for one in figures["sequence-quick-1"]["data"]}
+    sent, acknowledged = (lines[name]["y"][-1] for name in ("sent", "acknowledged"))
+    assert (
+        sent > acknowledged > 0.5 * json.loads(outcome.read_text())["transfers"][0]["bytes"] / 1e6
+    )
+    assert lines["payload at the receiver"]["y"][-1] < sent
     shares = [sum(bar["x"][case] for bar in figures["spent"]["data"]) for case in (0, 1)]
     assert shares == pytest.approx([100, 100], abs=0.1)
+
+
+def test_changes_of_the_link_are_marked_while_they_have_room() -> None:
+    changes = [
+        {"at_s": 9.5, "rtt_ms": 700},
+        {"at_s": 2, "outage_s": 1.5},
+        {"at_s": 2.1, "forward_mbps": 5},
+        {"at_s": 99, "forward_mbps": 5},
+    ]
+    fields = {"id": "a", "forward_mbps": 20, "return_mbps": 2, "changes": changes}
+    trace = TransferTrace(0.0, 10.0, [], began_s=0.0)
+    marks = check_page.changes(Case.model_validate(fields), trace)
+    assert marks == [
+        Mark("x", 2, 3.5, "outage 1.5 s"),
+        Mark("x", 2.1),
+        Mark("x", 9.5, label="RTT 700 ms"),
+    ]
+    later = check_page.changes(Case.model_validate(fields), replace(trace, began_s=-2.05))
+    assert [mark.at for mark in later] == pytest.approx([0.05, 7.45])
+    assert not check_page.changes(Case.model_validate(fields), replace(trace, began_s=None))
+
+
+def test_the_page_links_the_files_that_other_programs_read(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=1)
+    assert "qvis" not in check_page.write(found).read_text()
+    logs = found.folder / "raw/quick-1/server/qlog"
+    logs.mkdir(parents=True)
+    (logs / 'a"b.sqlog').write_text("")
+    (found.folder / "raw/quick-1/client-0.pcap").write_text("")
+    html = check_page.write(found).read_text()
+    assert '<a href="raw/quick-1/server/qlog/a%22b.sqlog" download>' in html
+    assert '<a href="raw/quick-1/client-0.pcap" download>' in html
+    assert 'href="https://qvis.quictools.info/" rel="noreferrer noopener"' in html
 
 
 def mean_s(found: CheckResult) -> float:
@@ -313,6 +357,12 @@ def test_a_build_is_compared_with_an_earlier_one(
     )
     html = check_page.write(slow).read_text()
     assert "What grew since the baseline" in html
+    picture = (slow.folder / check_page.GREW_FILE).read_text()
+    assert "quick: flow control +" in picture and "baseline" in picture and "quick: flow" in html
+    assert not (again.folder / check_page.GREW_FILE).exists() and not check_tables.picture(again)
+    [text] = check_tables.picture(slow)
+    assert re.search(r"flow control +0\.00 +\d+\.\d\d +\+\d+\.\d\d  \u2588{30}\n", text)
+    assert text in check_tables.markdown(slow)
     identity = slow.contents()["baseline"]
     assert identity is not None
     assert identity["sha256"] == hashlib.sha256(Path(identity["path"]).read_bytes()).hexdigest()

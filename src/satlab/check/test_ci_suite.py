@@ -58,13 +58,13 @@ def test_the_suite_takes_less_than_a_minute_on_two_cores(
         ({"receive_window": 1_000_000}, {}, "flow control"),
         ({"stream_receive_window": 1_000_000}, {}, "flow control"),
         ({}, {"send_window": 1_000_000}, "flow control"),
-        ({}, {"max_ack_delay_ms": 200, "ack_threshold": 1000}, None),
+        ({}, {"max_ack_delay_ms": 200, "ack_threshold": 1000}, "late acks"),
         ({}, {"initial_window": 2}, "slow start"),
     ],
 )
 @pytest.mark.promise("P75")
 def test_a_planted_fault_is_red(
-    client: Options, server: Options, grew: str | None, baseline: CheckResult, tmp_path: Path
+    client: Options, server: Options, grew: str, baseline: CheckResult, tmp_path: Path
 ) -> None:
     """A megabyte is a quarter of the bandwidth-delay product."""
     request = CheckRequest(
@@ -80,7 +80,10 @@ def test_a_planted_fault_is_red(
     assert found.status == ExitStatus.FAILED
     slow = [one for one in found.comparisons or () if one.is_slower]
     assert {one.case for one in slow} == {"medium", "congested"}
-    assert grew is None or {one.grew for one in slow} == {grew}
+    named = {one.case: one.grew for one in slow}
+    assert named["medium"] == grew
+    # Acknowledgements that wait are fewer, which relieves the congested return link.
+    assert named["congested"] == grew or grew == "late acks"
 
 
 @pytest.mark.parametrize("number", range(COMPARISONS))

@@ -247,8 +247,8 @@ def check_suite(
             help=(
                 "Vary the link of one case (--cases, default: medium) under the virtual clock, and"
                 " look for conditions in which the stack dies, stalls or is slow. Each condition"
-                " found becomes a suite. Status 1: at least one was found."
-                " suite, with the command that repeats it. Status 1: something was found."
+                " found becomes a suite, with the command that repeats it. Status 1: something was"
+                " found."
             ),
             rich_help_panel=SEARCH,
         ),

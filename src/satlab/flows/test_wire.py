@@ -40,6 +40,16 @@ def test_losses_begin_with_the_flows() -> None:
     assert "loss" not in str([change.model_dump() for change in lossy.at_first()])
 
 
+def test_impairments_begin_with_the_flows_and_change() -> None:
+    order = {"ratio": 0.1, "packets": 2, "ms": 50}
+    later = {"at_s": 3, "direction": "forward", "corrupt": 0.2, "rate_mbps": 20}
+    impaired = wire(later, reorder=order, duplicate=0.1)
+    (_, first), (at_s, changed) = sets(impaired)
+    assert first == {"direction": "forward", "reorder": order, "duplicate": 0.1}
+    assert at_s == 3 and changed["corrupt"] == 0.2 and "reorder" not in changed
+    assert "reorder" not in str([change.model_dump() for change in impaired.at_first()])
+
+
 def test_a_delay_step_keeps_queue_and_rate() -> None:
     changed = wire({"at_s": 90, "direction": "both", "rate_mbps": 10, "delay_ms": 60})
     expected = [(90, {"direction": name, "delay_ms": 60}) for name in ("forward", "return")]

@@ -94,20 +94,23 @@ class Wire:
         return {name: half.header_bytes for name, half in self.halves.items()}
 
     def at_first(self) -> list[LinkSet]:
-        """Return the changes that make the link of a lab this wire, without its losses."""
+        """Return the changes that make the link of a lab this wire, without losses and
+        impairments.
+        """
         return [
             LinkSet.model_validate({"direction": name} | half.handover())
             for name, half in self.halves.items()
         ]
 
     def steps(self) -> tuple[TimelineStep, ...]:
-        """Return the changes from time 0 on. Losses begin then, since the lab is calibrated without
-        losses.
+        """Return the changes from time 0 on. Losses and impairments begin then, since the lab is
+        calibrated without them.
         """
-        losses = [
-            (0.0, {"direction": name, "loss": self.fields[name].get("loss")}) for name in DIRECTIONS
+        found: list[tuple[float, dict[str, Any]]] = [
+            (0.0, {"direction": name, **given})
+            for name in DIRECTIONS
+            if (given := _of_packets(self.fields[name]))
         ]
-        found = [(at_s, given) for at_s, given in losses if given["loss"] is not None]
         found += [(one.at_s, one.set) for one in self.changes()]
         return tuple(
             TimelineStep.model_validate({"at_s": at_s, "set": given}) for at_s, given in found
@@ -123,7 +126,7 @@ class Wire:
         return found
 
     def plan(self, lab: LinkPlan) -> LinkPlan:
-        """Return the plan of a lab with the figures of this wire, without its losses."""
+        """Return the plan of a lab with the figures of this wire, without losses and impairments."""
         halves = self.halves
         configured = sum(half.delay_ms for half in halves.values())
         echo_ms = configured + sum(half.time_ms(ECHO_BYTES) for half in halves.values())
@@ -188,8 +191,13 @@ def _change(before: Half, after: Half, step: Mapping[str, Any]) -> dict[str, Any
     else:
         change = {"delay_ms": after.delay_ms} if after.delay_ms != before.delay_ms else {}
         change |= {"queue": dict(after.queue)} if "queue" in step else {}
-    change |= {"loss": step["loss"]} if "loss" in step else {}
-    return change | ({"outage": step["outage_s"]} if "outage_s" in step else {})
+    return change | _of_packets(step) | ({"outage": step["outage_s"]} if "outage_s" in step else {})
+
+
+def _of_packets(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that single packets meet, as far as they are given."""
+    names = ("loss", "reorder", "duplicate", "corrupt")
+    return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
 def _planned(half: Half, rtt_ms: float) -> dict[str, Any]:

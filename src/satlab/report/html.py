@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes a page as one HTML file, which needs no network and no second file."""
+"""Writes a page as one HTML file, which needs no network and no second file.
+
+Each plot that is not folded is in it as a picture, for print and for readers without scripts, and as
+data, from which a script draws a plot that can be zoomed.
+"""
 
 import base64
 import gzip
@@ -16,10 +20,10 @@ from markupsafe import Markup
 from satlab.common import escape
 from satlab.common.files import write_atomically
 from satlab.common.paths import ROOT
-from satlab.report import plotly
-from satlab.report.page import Page
+from satlab.report import plotly, svg
+from satlab.report.page import Page, Plot
+from satlab.report.styles import STATIC
 
-STATIC = Path(__file__).parent / "static"
 PLOTLY = "plotly/package_data/plotly.min.js"
 """All of Plotly's library, below site-packages: the one file of the Python package that is used."""
 BUNDLE = ROOT / ".satlab/plots/node_modules/plotly.js-cartesian-dist-min/plotly-cartesian.min.js"
@@ -59,7 +63,7 @@ def render(page: Page) -> str:
 
 def environment(*folders: Path) -> jinja2.Environment:
     """Return templates of these folders, and of the kit: text of others stays text."""
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader([*folders, STATIC]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -67,6 +71,13 @@ def environment(*folders: Path) -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=escape.html,
     )
+    made.globals["picture"] = _picture
+    return made
+
+
+def _picture(plot: Plot) -> Markup:
+    """Return a plot as a static picture; nothing of a folded one."""
+    return Markup("") if plot.folded else Markup(svg.drawing(plot))  # noqa: S704 - texts are escaped
 
 
 def _packed(text: str) -> str:

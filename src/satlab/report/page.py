@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A page as data: sections of tiles, tables, plots, texts, facts and filmstrips.
+"""A page as data: sections of tiles, tables, plots, texts, facts, links and filmstrips.
 
-Builders of pages fill these in; `html.py` writes them as HTML, `plotly.py` draws the plots,
-`text_tables.py` writes tables for terminals and as Markdown. No formatting of HTML here.
+Builders of pages fill these in; `html.py` writes them as HTML, `plotly.py` and `svg.py` draw the
+plots, `text_tables.py` writes tables for terminals and as Markdown. No formatting of HTML here.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -106,6 +106,26 @@ class Facts:
     """A list of names and values, for example the origin of a run or definitions of words."""
 
     facts: Sequence[tuple[str, str]]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link that the reader follows by hand: to a file beside the page (`is_file`; `href` is
+    relative), or to another site.
+    """
+
+    text: str
+    href: str
+    note: str = ""
+    is_file: bool = True
+
+
+@dataclass(frozen=True)
+class Links:
+    """A list of links."""
+
+    links: Sequence[Link]
     title: str = ""
 
 
@@ -278,7 +298,7 @@ class Filmstrip:
     strips: Sequence[Strip]
 
 
-Part = Tiles | Table | Text | Facts | Plot | Filmstrip
+Part = Tiles | Table | Text | Facts | Links | Plot | Filmstrip
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,10 @@ from typing import Any
 
 from satlab.common import escape
 from satlab.report.page import Axis, Mark, Plot, Series, Spans, Value
+from satlab.report.styles import COLOURS, DASHES, NEAR_THE_EDGE, SYMBOLS
 
 Json = dict[str, Any]
 
-COLOURS = ("--c1", "--c2", "--c3", "--c4", "--c5", "--c6")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "x")
 PATTERN = {
     "fillmode": "overlay",
     "fgcolor": "--card",
@@ -20,8 +18,6 @@ PATTERN = {
     "size": 6,
     "solidity": 0.2,
 }
-NEAR_THE_EDGE = 0.9
-"""Share of the x axis behind which a label stands left of its mark."""
 
 
 def document(plot: Plot) -> Json:
@@ -46,8 +42,9 @@ def document(plot: Plot) -> Json:
     }
     if not plot.has_legend:  # else Plotly shows one where there are several series
         layout["showlegend"] = False
+    has_labels = any(mark.axis == "x" and mark.label for mark in plot.marks)
     if plot.room:
-        layout["margin"] = {"l": 56, "r": 12, "t": 12, "b": plot.room}
+        layout["margin"] = {"l": 56, "r": 12, "t": 28 if has_labels else 12, "b": plot.room}
     drawn = [_spans(one) if isinstance(one, Spans) else _series(one) for one in plot.series]
     return {"data": drawn, "layout": layout}
 

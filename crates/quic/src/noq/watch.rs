@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use noq_proto::RttEstimator;
 use noq_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-use crate::SenderState;
+use crate::{Acknowledged, SenderState};
 
 /// Returns the state of a controller of [`super::transport`]; `None` of another one.
 #[must_use]
@@ -24,7 +24,7 @@ pub fn sender_state(controller: &dyn Controller) -> Option<SenderState> {
         metrics.congestion_window,
         metrics.ssthresh,
         metrics.pacing_rate,
-        (observed.in_flight, observed.is_app_limited),
+        (observed.in_flight, observed.is_app_limited, observed.acks),
     ))
 }
 
@@ -37,6 +37,7 @@ impl ControllerFactory for ObservedFactory {
             inner: Arc::clone(&self.0).build(now, current_mtu),
             in_flight: 0,
             is_app_limited: false,
+            acks: Acknowledged::default(),
         })
     }
 }
@@ -47,6 +48,7 @@ struct Observed {
     inner: Box<dyn Controller>,
     in_flight: u64,
     is_app_limited: bool,
+    acks: Acknowledged,
 }
 
 impl Controller for Observed {
@@ -72,6 +74,7 @@ impl Controller for Observed {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
+        self.acks.add(bytes, now.saturating_duration_since(sent));
         self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
     }
 

@@ -237,6 +237,16 @@ pub struct Stats {
     pub sender: Option<SenderState>,
 }
 
+impl Stats {
+    /// Mean time until their acknowledgement of the packets acknowledged since `before`, ms; `None`:
+    /// none, or not reported.
+    #[must_use]
+    pub fn ack_ms(&self, before: &Self) -> Option<f64> {
+        let before = before.sender.map(|it| it.acks).unwrap_or_default();
+        self.sender?.acks.mean_ms(before)
+    }
+}
+
 /// A QUIC library. Streams have the numbers of RFC 9000 section 2.1. A call for a connection that
 /// is gone does nothing.
 pub trait Stack {

@@ -36,6 +36,8 @@ pub struct End {
     pub report: Report,
     /// UDP payload that has arrived since the connection began.
     arrived_bytes: u64,
+    /// UDP payload that was sent since the connection began.
+    pub sent_bytes: u64,
     /// Payload of a connection.
     total: u64,
     /// Since when the program is called without a datagram, and how often.
@@ -67,6 +69,7 @@ impl End {
             starts: false,
             report: Report::default(),
             arrived_bytes: 0,
+            sent_bytes: 0,
             total: setup.bytes,
             idle: (0, 0),
         };
@@ -78,6 +81,7 @@ impl End {
         self.starts = true;
         self.report = Report::default();
         self.arrived_bytes = 0;
+        self.sent_bytes = 0;
     }
 
     /// Takes an IP packet from the path.
@@ -125,6 +129,7 @@ impl End {
                 let ecn = Some(head.ecn).filter(|ecn| *ecn != 0);
                 let packet = udp_ipv4::encode(self.address, self.peer, ecn, &data);
                 self.out.push_back(packet);
+                self.sent_bytes += data.len() as u64;
             }
         }
         Ok(())

@@ -279,10 +279,17 @@ impl World {
             supply: state.supply.into(),
             rtt_ms: state.rtt_ms,
             lost_packets: state.lost_packets,
+            sent_bytes: ends[sender as usize].sent_bytes,
+            acked_bytes: None,
+            ack_ms: None,
             forward_queue_ms: 0.0,
             return_queue_ms: 0.0,
             forward_out_bytes: 0,
             return_out_bytes: 0,
+            forward_dropped_packets: 0,
+            forward_lost_packets: 0,
+            return_dropped_packets: 0,
+            return_lost_packets: 0,
         });
     }
 

@@ -27,6 +27,10 @@ LOSS_MODELS = {
 """Fields of a loss model, in the order in which they are written; the last two of the first may be
 left out.
 """
+REORDER_PACKETS, REORDER_MS = 2, 50.0
+"""Defaults of a reordering, as of `satlab link set`: below the limits at which RFC 9002 takes a
+packet as lost.
+"""
 OF_THE_NEW_LINK = ("delay_ms", "symbol_rate_baud", "queue")
 """Settings of the new link in a handover."""
 
@@ -64,6 +68,9 @@ def change(options: argparse.Namespace) -> Answer:
         "symbol_rate_baud": options.symbol_rate_baud,
         "loss": _losses(options) or None,
         "jitter": None if options.jitter_ms is None else {"uniform_ms": options.jitter_ms},
+        "reorder": _reordering(options),
+        "duplicate": options.duplicate_ratio,
+        "corrupt": options.corrupt_ratio,
         "queue": options.queue and options.queue | _management(options),
     }
     fields = {name: value for name, value in chosen.items() if value is not None}
@@ -78,6 +85,17 @@ def _losses(options: argparse.Namespace) -> Answer | list[Answer]:
     model = [] if options.loss_model is None else [options.loss_model]
     found = [loss | {"unit": options.loss_unit} for loss in ratio + model]
     return found[0] if len(found) == 1 else found
+
+
+def _reordering(options: argparse.Namespace) -> Answer | None:
+    """Return the reordering. Without a depth and a time both have their defaults."""
+    ratio, packets, longest_ms = options.reorder_ratio, options.reorder_packets, options.reorder_ms
+    if ratio is None:
+        return None
+    if packets is None and longest_ms is None:
+        packets = REORDER_PACKETS
+    depth = {} if packets is None else {"packets": packets}
+    return {"ratio": ratio, **depth, "ms": REORDER_MS if longest_ms is None else longest_ms}
 
 
 def _management(options: argparse.Namespace) -> Answer:
@@ -99,6 +117,11 @@ def statistics(fields: Answer) -> Answer:
         found["loss_ratio"] = loss["ratio"]
     if "uniform_ms" in (fields.get("jitter") or {}):
         found["jitter_ms"] = fields["jitter"]["uniform_ms"]
+    if "ratio" in (fields.get("reorder") or {}):
+        found["reorder_ratio"] = fields["reorder"]["ratio"]
+    for name in ("duplicate", "corrupt"):
+        if fields.get(name) is not None:
+            found[f"{name}_ratio"] = fields[name]
     if "modcod" in fields:
         found["modcod"] = 0 if fields["modcod"] == "acm" else fields["modcod"]
     if "outage" in fields:
@@ -213,6 +236,33 @@ def _arguments() -> argparse.Namespace:
         help="what one loss takes",
     )
     setting.add_argument("-j", "--jitter-ms", type=float, help="largest jitter, uniform from 0, ms")
+    setting.add_argument(
+        "-r",
+        "--reorder-ratio",
+        type=float,
+        help="share of packets that later ones overtake; 0: packets keep their order",
+    )
+    setting.add_argument(
+        "-n",
+        "--reorder-packets",
+        type=int,
+        help="most later packets that overtake a held one; default: 2, or any number with a time",
+    )
+    setting.add_argument(
+        "-t",
+        "--reorder-ms",
+        type=float,
+        help="longest time that a packet is held back, ms; default: 50",
+    )
+    setting.add_argument(
+        "-D", "--duplicate-ratio", type=float, help="share of packets that come twice, 0 to 1"
+    )
+    setting.add_argument(
+        "-C",
+        "--corrupt-ratio",
+        type=float,
+        help="share of UDP datagrams with one flipped bit and a checksum that fits, 0 to 1",
+    )
     setting.add_argument("-o", "--outage", type=_outage, help="on, off, or duration, s")
     setting.add_argument("-a", "--attenuation-db", type=float, help="reduces the Es/N0, dB")
     setting.add_argument(
@@ -249,6 +299,9 @@ def _arguments() -> argparse.Namespace:
     if options.action == "set":
         if options.queue is None and _management(options):
             parser.error("set: aqm, its interval and ecn need a queue")
+        is_deep = options.reorder_packets is not None or options.reorder_ms is not None
+        if options.reorder_ratio is None and is_deep:
+            parser.error("set: the depth and time of a reordering need its ratio")
         if len(change(options)) == 1:
             parser.error(
                 "set: nothing to change: name a delay, losses, an attenuation, a handover ..."

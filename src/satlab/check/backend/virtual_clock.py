@@ -200,7 +200,7 @@ def sample(case: Case, outcome: Mapping[str, Any], plan: LinkPlan) -> Sample:
         acks=receiver.get("sent_acks"),
         symptoms=careful_resume.symptoms(last.get("careful_resume")),
         careful_resume=last.get("careful_resume"),
-        spent_s=trace_reader.of_outcome(outcome, plan).spent_s() if states else None,
+        spent_s=trace_reader.of_outcome(outcome, plan, case).spent_s() if states else None,
         simulated_s=last["started_s"] + last["duration_s"],
     )
     last_s = _last_arrival_s(states, last["started_s"])

@@ -1,26 +1,35 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A check as one HTML file: its tables, the time by cause, and a plot of each traced transfer."""
+"""A check as one HTML file: its tables, the time by cause, and plots of each traced transfer."""
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
 
 from satlab.check import provenance, verdict
 from satlab.check.check_result import CheckResult
 from satlab.check.provenance import ProgramFile
 from satlab.check.report import check_tables
 from satlab.check.samples import Sample
-from satlab.check.trace import careful_resume, causes, trace_reader
+from satlab.check.suite import Case, Change
+from satlab.check.trace import careful_resume, causes, qlog, trace_reader
 from satlab.check.trace.causes import Cause, SenderState, Span, TransferTrace
+from satlab.check.trace.time_sequence import Flow, Point
+from satlab.common.files import write_atomically
 from satlab.common.sudo_caller import chown_to_caller
-from satlab.report import html
+from satlab.report import html, svg
 from satlab.report.page import (
     Axis,
     Facts,
+    Link,
+    Links,
+    Mark,
     Page,
     Plot,
     Section,
@@ -34,6 +43,13 @@ from satlab.report.page import (
 
 MAX_POINTS = 600
 """Largest number of points of a curve. A plot has no more pixels, and a page has many plots."""
+GREW_FILE = "grew.svg"
+"""File in the check's folder: what grew in its worst case, for a pull request."""
+LABEL_ROOM = 0.026
+"""Width of a character of a mark's label on a phone, as a share of the plot."""
+MOST_FILES = 8
+"""Number of files of a side that the page names for each case."""
+QVIS = "https://qvis.quictools.info/"
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,7 @@ STYLE: dict[Cause, CauseStyle] = {
     "application": CauseStyle("--c5"),
     "flow control": CauseStyle("--c6"),
     "ack link": CauseStyle("--c1"),
+    "late acks": CauseStyle("--c6", "x"),
     "constant window": CauseStyle("--c2", "x"),
     "congestion avoidance": CauseStyle("--c2", "/"),
     "loss recovery": CauseStyle("--bad", "/"),
@@ -64,15 +81,23 @@ STYLE: dict[Cause, CauseStyle] = {
 
 
 def write(check: CheckResult) -> Path:
-    """Write `check.html` into the check's folder, atomically."""
+    """Write `check.html` into the check's folder, atomically, and GREW_FILE if a case became
+    slower.
+    """
     path = html.write(page(check), check.folder / "check.html")
     chown_to_caller(path)
+    for plot in _grown(check)[:1]:
+        picture = check.folder / GREW_FILE
+        write_atomically(picture, svg.document(plot))
+        chown_to_caller(picture)
     return path
 
 
 def page(check: CheckResult) -> Page:
     """Return the page of a check."""
     sections = [Section.of(table) for table in check_tables.tables(check)]
+    if grown := _grown(check):
+        sections.append(Section("What grew", grown))
     if strips := _sample_times(check):
         sections.append(Section("Samples", strips))
     spent = _time_by_cause(check)
@@ -258,27 +283,125 @@ def _time_by_cause(check: CheckResult) -> Plot | None:
     )
 
 
+def _grown(check: CheckResult) -> list[Plot]:
+    """Plot the seconds of each cause before and now, for the worst cases that became slower."""
+    plots = []
+    for one in check_tables.worst(check.comparisons or ())[: check_tables.MOST_NAMED]:
+        if (spent := check_tables.before_and_now(check, one.case)) is None:
+            continue
+        bars, rows = [], []
+        for cause in causes.CAUSES:
+            seconds = [found[cause] for found in spent.values()]
+            if any(seconds):
+                style = STYLE[cause]
+                bars.append(
+                    Spans(
+                        cause,
+                        list(spent),
+                        (),
+                        seconds,
+                        style.colour,
+                        style.pattern,
+                        hover="%{y}: %{x:.2f} s",
+                    )
+                )
+                growth = seconds[-1] - seconds[0]
+                rows.append((cause, *(f"{each:.3f}" for each in seconds), f"{growth:+.3f}"))
+        head = ("cause", *spent, "growth")
+        plots.append(
+            Plot(
+                key=f"grew-{one.case}",
+                title=f"{one.case}: {check_tables.growth(one) or 'no cause grew'}",
+                caption="Mean seconds of a transfer by cause, before and now.",
+                x=Axis("Time (s)", from_zero=True),
+                y=(Axis("", is_reversed=True),),
+                series=bars,
+                height=190,
+                table=Table(head, rows, numbers=head[1:]),
+                bars="stack",
+                room=70,
+            )
+        )
+    return plots
+
+
 # --- transfers ------------------------------------------------------------------------------------
 
 
-def _transfers(check: CheckResult) -> list[Text | Plot]:
+def _transfers(check: CheckResult) -> list[Text | Plot | Links]:
     """Plot every sample that has a trace, those of median duration first and the others folded."""
-    shown, folded = [], []
-    for case, samples in check.samples.items():
+    shown: list[Plot | Links] = []
+    folded: list[Plot] = []
+    for name, samples in check.samples.items():
+        case = check.suite.case(name)
         traced = [(sum(one.spent_s.values()), one) for one in samples if one.spent_s]
         traced.sort(key=itemgetter(0))
         for rank, (_, sample) in enumerate(traced):
-            trace = trace_reader.read(
-                check.folder / "raw", check.suite.case(case), sample, check.links[case].plan
-            )
+            trace = trace_reader.read(check.folder / "raw", case, sample, check.links[name].plan)
             if trace is None:
                 continue
+            marks = changes(case, trace)
+            plots = [_plot(sample, trace, marks)]
+            if trace.flows:
+                plots.append(_time_sequence(sample, trace, marks))
             if rank == (len(traced) - 1) // 2:
-                shown.append(_plot(sample, trace, is_folded=False))
+                shown += [*plots, *_links(check, sample)]
             else:
-                folded.append(_plot(sample, trace, is_folded=True))
+                folded += [replace(plot, folded=True) for plot in plots]
     note = "The transfer of median duration of each case; the others are folded below."
     return [Text(note, "note"), *shown, *folded]
+
+
+def changes(case: Case, trace: TransferTrace) -> list[Mark]:
+    """Mark the changes of the link. A label that would cover the one before it is left out."""
+    marks: list[Mark] = []
+    free_s = 0.0
+    for change in sorted(case.changes, key=lambda one: one.at_s):
+        at_s = change.at_s + (math.inf if trace.began_s is None else trace.began_s)
+        if not 0 <= at_s < trace.end_s:
+            continue
+        label = _in_words(change) if at_s >= free_s else ""
+        if label:
+            free_s = at_s + LABEL_ROOM * trace.end_s * len(label)
+        until_s = None if change.outage_s is None else min(at_s + change.outage_s, trace.end_s)
+        marks.append(Mark("x", at_s, until_s, label))
+    return marks
+
+
+def _in_words(change: Change) -> str:
+    words = {
+        "outage {:g} s": change.outage_s,
+        "{:g} Mbit/s": change.forward_mbps,
+        "RTT {:g} ms": change.rtt_ms,
+    }
+    return ", ".join(text.format(value) for text, value in words.items() if value is not None)
+
+
+def _links(check: CheckResult, sample: Sample) -> list[Links]:
+    """Link the files of a sample that other programs read."""
+    name = f"{sample.case}-{sample.seed}"
+    folder = check.folder / "raw" / name
+    found = [
+        Link(f"qlog of the {side}: {file}", _relative(f"raw/{name}/{side}/{file}"))
+        for side in ("server", "client")
+        for file in qlog.names(folder / side)[:MOST_FILES]
+    ]
+    if found:
+        note = "opens the site alone: choose the file there. This page sends nothing."
+        found.append(Link("qvis, a viewer of qlog files", QVIS, note, is_file=False))
+    found += [
+        Link(
+            f"packets at the {file.stem.partition('-')[0]}: {file.name}",
+            _relative(f"raw/{name}/{file.name}"),
+        )
+        for file in sorted(folder.glob("*.pcap"))[:MOST_FILES]
+    ]
+    return [Links(found, f"Files of {sample.case}, seed {sample.seed}")] if found else []
+
+
+def _relative(path: str) -> str:
+    """Return a path as a relative URL; its names are those that programs chose."""
+    return quote(os.fsencode(path))
 
 
 @dataclass(frozen=True)
@@ -298,12 +421,13 @@ CURVES = (
     Curve("queue of the payload (ms)", 2, 2, lambda state: state.payload_queue_ms),
     Curve("queue of acknowledgements (ms)", 2, 3, lambda state: state.ack_queue_ms),
 )
+SINCE = "Time since the client's first packet (s)"
 
 
-def _plot(sample: Sample, trace: TransferTrace, *, is_folded: bool) -> Plot:
-    """Plot the causes as a band over time, with window, bytes in flight, queues and RTT below it."""
+def _plot(sample: Sample, trace: TransferTrace, marks: Sequence[Mark]) -> Plot:
+    """Plot the causes as a band over time; below it window, bytes in flight, queues and RTT."""
     spans = trace.spans()
-    states = trace.states[:: max(1, len(trace.states) // MAX_POINTS)]
+    states = _thinned(trace.states)
     times = [state.t_s for state in states]
     curves = [
         Series(
@@ -320,14 +444,14 @@ def _plot(sample: Sample, trace: TransferTrace, *, is_folded: bool) -> Plot:
     parts = ", ".join(f"{cause} {time:.2f}" for cause, time in trace.spent_s().items() if time)
     caption = (
         f"{trace.end_s:.2f} s ({sample.status}): {parts}. Queues as the time that their link takes"
-        f" to send. {careful_resume.line(sample.careful_resume)}"
+        f" to send.{_of_marks(marks)} {careful_resume.line(sample.careful_resume)}"
     )
     rows = [(span.cause, f"{span.start_s:.3f}", f"{span.end_s:.3f}") for span in spans]
     return Plot(
         key=f"run-{sample.case}-{sample.seed}",
         title=f"{sample.case}, seed {sample.seed}",
         caption=caption.strip(),
-        x=Axis("Time since the client's first packet (s)", range=(0, trace.end_s)),
+        x=Axis(SINCE, range=(0, trace.end_s)),
         y=(
             Axis("", is_bare=True, share=0.16),
             Axis("MB", from_zero=True, share=0.42),
@@ -336,10 +460,103 @@ def _plot(sample: Sample, trace: TransferTrace, *, is_folded: bool) -> Plot:
         series=[*_band(spans), *curves],
         height=560,
         table=Table(("cause", "from (s)", "until (s)"), rows, numbers=("from (s)", "until (s)")),
+        marks=marks,
         bars="overlay",
         room=120,
-        folded=is_folded,
     )
+
+
+def _of_marks(marks: Sequence[Mark]) -> str:
+    return " Dotted lines and shaded areas: changes of the link." if marks else ""
+
+
+def _time_sequence(sample: Sample, trace: TransferTrace, marks: Sequence[Mark]) -> Plot:
+    """Plot what was sent, acknowledged, sent again and lost, by stream; below it what the link
+    lost.
+    """
+    is_one = len(trace.flows) == 1
+    series: list[Series] = []
+    for style, flow in enumerate(trace.flows):
+        series += _of_flow(flow, style, is_one=is_one)
+    caption = f"Bytes of {trace.flows[0].name if is_one else 'each stream'} over time."
+    if not is_one:
+        caption += (
+            " Solid: sent, dashed: acknowledged. Triangles: sent again. Crosses: declared lost."
+        )
+    rows = [
+        Axis("MB", from_zero=True, share=0.75 if trace.link_losses else 1),
+    ]
+    if trace.link_losses:
+        rows.append(Axis("packets", from_zero=True, share=0.25))
+        caption += " Below: packets that the link of the payload lost, in each interval."
+        for name, style, index in (("dropped by the queue", 1, 1), ("lost on the link", 3, 2)):
+            points = [(one.t_s, one[index]) for one in trace.link_losses if one[index]]
+            series.append(_marks(name, points, style, row=1, size=6))
+    table = [
+        (flow.name, f"{t_s:.3f}", kind, f"{offset:.0f}")
+        for flow in trace.flows
+        for kind, points in (("sent again", flow.retransmitted), ("declared lost", flow.lost))
+        for t_s, offset in points[:MAX_POINTS]
+    ]
+    return Plot(
+        key=f"sequence-{sample.case}-{sample.seed}",
+        title=f"{sample.case}, seed {sample.seed}: time-sequence",
+        caption=caption + _of_marks(marks),
+        x=Axis(SINCE, range=(0, trace.end_s)),
+        y=tuple(rows),
+        series=[one for one in series if len(one.x)],
+        height=470 if trace.link_losses else 380,
+        table=Table(("of", "s", "what", "at byte"), table, numbers=("s", "at byte")),
+        marks=marks,
+        room=90,
+    )
+
+
+def _of_flow(flow: Flow, style: int, *, is_one: bool) -> list[Series]:
+    """Return the lines and marks of a flow. Of several ones each has its colour."""
+    kinds = {
+        "sent": (flow.sent, "solid", "--c1"),
+        "acknowledged": (flow.acknowledged, "dash", "--c3"),
+        "payload at the receiver": (flow.arrived, "dot", "--c4"),
+    }
+    found = []
+    for kind, (points, dash, colour) in kinds.items():
+        thin = _thinned(points)
+        found.append(
+            Series(
+                kind if is_one else flow.name,
+                [t_s for t_s, _ in thin],
+                [at / 1e6 for _, at in thin],
+                style=style,
+                colour=colour if is_one else "",
+                dash=dash,
+                group="" if is_one else flow.name,
+                in_legend=is_one or kind == "sent",
+            )
+        )
+    for kind, points, symbol, colour in (
+        ("sent again", flow.retransmitted, "triangle-up", "--c2"),
+        ("declared lost", flow.lost, "x", "--bad"),
+    ):
+        marks = _marks(kind, [(t_s, at / 1e6) for t_s, at in points], style, row=0, size=7)
+        group = "" if is_one else flow.name
+        found.append(replace(marks, symbol=symbol, colour=colour, group=group, in_legend=is_one))
+    return found
+
+
+def _marks(name: str, points: Sequence[Point], style: int, *, row: int, size: float) -> Series:
+    thin = _thinned(points)
+    x, y = [t_s for t_s, _ in thin], [value for _, value in thin]
+    return Series(name, x, y, shape="marks", style=style, row=row, size=size)
+
+
+Each = TypeVar("Each")
+
+
+def _thinned(points: Sequence[Each]) -> Sequence[Each]:
+    """Return at most about MAX_POINTS of the points, the last one among them."""
+    every = max(1, len(points) // MAX_POINTS)
+    return points if every == 1 else [*points[::every], points[-1]]
 
 
 def _band(spans: Sequence[Span]) -> list[Spans]:

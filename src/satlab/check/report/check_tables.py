@@ -76,9 +76,11 @@ def show(check: CheckResult) -> None:
 
 
 def markdown(check: CheckResult) -> str:
-    """Return all tables as Markdown. The first line is the summary, a heading."""
+    """Return all tables as Markdown. The first line is the summary, a heading; below it is the
+    picture of what grew.
+    """
     title = escape.markdown(summary(check))
-    parts = [f"### {title}\n"]
+    parts = [f"### {title}\n", *picture(check)]
     for each in tables(check):
         parts.append(text_tables.markdown(each))
         if each.caption:
@@ -95,7 +97,7 @@ def summary(check: CheckResult) -> str:
     nothing did.
     """
     head = f"{check.suite.name}, {check.input.stack}"
-    bad = [_headline(one) for one in _worst(check.comparisons or ())]
+    bad = [_headline(one) for one in worst(check.comparisons or ())]
     compared = {(one.case, one.mark_mb) for one in check.comparisons or ()}
     missed = [
         one
@@ -117,7 +119,7 @@ def summary(check: CheckResult) -> str:
     return f"{head}: {met} of {judged} {what}" if judged else f"{head}: measured, without targets"
 
 
-def _worst(comparisons: Sequence[BaselineComparison]) -> list[BaselineComparison]:
+def worst(comparisons: Sequence[BaselineComparison]) -> list[BaselineComparison]:
     """Return the worst mark of each case that is slower or failed; failures first, then by ratio."""
     bad = sorted(
         (one for one in comparisons if one.is_slower),
@@ -142,6 +144,44 @@ def growth(one: BaselineComparison) -> str:
     if one.grew is None or one.grown_s is None:
         return ""
     return f"{one.grew} {one.grown_s[one.grew]:+.2f} s"
+
+
+BAR = 30
+"""Length of the longest bar of `picture`, characters."""
+
+
+def picture(check: CheckResult) -> list[str]:
+    """Return what grew in the worst case as bars of text, one block of code; none if no case became
+    slower or it has no causes. Where Markdown is shown, pictures would need a place of their own.
+    """
+    found = ((one, before_and_now(check, one.case)) for one in worst(check.comparisons or ()))
+    one, spent = next(((one, spent) for one, spent in found if spent is not None), (None, None))
+    if one is None or spent is None:
+        return []
+    before, now = spent.values()
+    grown = {cause: now[cause] - before[cause] for cause in causes.CAUSES}
+    shown = [cause for cause in causes.CAUSES if abs(grown[cause]) >= LEAST_SHOWN_S]
+    longest = max((abs(grown[cause]) for cause in shown), default=1.0)
+    lines = [f"{one.case}: mean seconds by cause, baseline and now"]
+    for cause in sorted(shown, key=lambda each: -grown[each]):
+        bar = ("\u2588" if grown[cause] > 0 else "\u2591") * math.ceil(
+            BAR * abs(grown[cause]) / longest
+        )
+        seconds_ = f"{before[cause]:8.2f} {now[cause]:8.2f} {grown[cause]:+8.2f}"
+        lines.append(f"{cause:20} {seconds_}  {bar}")
+    return ["\n".join(["```text", *lines, "```\n"])]
+
+
+LEAST_SHOWN_S = 0.005
+
+
+def before_and_now(check: CheckResult, case: str) -> dict[str, dict[str, float]] | None:
+    """Return the mean seconds by cause of a case, of the baseline and of this check; None if one of
+    them was not traced.
+    """
+    before = [one.spent_s for one in (check.baseline or {}).get(case, ()) if one.spent_s]
+    now = check.spent_s(case)
+    return {"baseline": causes.mean(before), "this check": now} if before and now else None
 
 
 def tables(check: CheckResult) -> list[Table]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from satlab.check.suite import Case, Suite
+from satlab.link.options import REORDER_MS, REORDER_PACKETS
 
 Changes = Mapping[str, float]
 """Values that differ from those of the case, by name."""
@@ -60,12 +61,17 @@ QUANTITIES = (
     Quantity("loss_percent", 0.01, 10),
     Quantity("burst_packets", 2, 50, needs="loss_percent"),
     Quantity("jitter_ms", 1, 200),
+    Quantity("reorder_percent", 0.1, 10),
+    Quantity("reorder_packets", 1, 50, needs="reorder_percent"),
+    Quantity("duplicate_percent", 0.1, 50),
+    Quantity("corrupt_percent", 0.01, 10),
     Quantity("outage_s", 0.5, 20),
     Quantity("outage_at_s", 0.5, 20, needs="outage_s"),
 )
 """The quantities that vary. The queue is in BDP of each direction. Loss, the mean length of its
-bursts, jitter (uniform, without reordering) and the outage apply to both directions. The outage
-starts `outage_at_s` after the start of the transfer.
+bursts, jitter (uniform, without reordering), impairments and the outage apply to both directions. A
+reordered packet goes on behind `reorder_packets` later ones, after REORDER_MS at the latest. The
+outage starts `outage_at_s` after the start of the transfer.
 """
 
 
@@ -101,8 +107,8 @@ class Space:
     def base(self) -> dict[str, float]:
         """The values of the case.
 
-        The payload is the largest mark up to `largest_mb`. Loss is left out: the case's own loss
-        applies.
+        The payload is the largest mark up to `largest_mb`. Loss and impairments are left out: the
+        case's own ones apply.
         """
         marks = [mark for mark in self.suite.marks_mb if mark <= self.largest_mb]
         return {
@@ -114,6 +120,10 @@ class Space:
             "loss_percent": 0.0,
             "burst_packets": 1.0,
             "jitter_ms": self.case.jitter_ms or 0.0,
+            "reorder_percent": 0.0,
+            "reorder_packets": float(REORDER_PACKETS),
+            "duplicate_percent": 0.0,
+            "corrupt_percent": 0.0,
             "outage_s": 0.0,
             "outage_at_s": 2.0,
         }
@@ -183,6 +193,15 @@ class Space:
             fields["queue_packets"] = None
         if "loss_percent" in changes:
             fields["loss"] = loss(values["loss_percent"] / 100, values["burst_packets"])
+        if "reorder_percent" in changes:
+            fields["reorder"] = {
+                "ratio": values["reorder_percent"] / 100,
+                "packets": round(values["reorder_packets"]),
+                "ms": REORDER_MS,
+            }
+        for name in ("duplicate", "corrupt"):
+            if f"{name}_percent" in changes:
+                fields[name] = values[f"{name}_percent"] / 100
         if "outage_s" in changes:
             outage = {"at_s": values["outage_at_s"], "outage_s": values["outage_s"]}
             steps = [change.model_dump(exclude_defaults=True) for change in self.case.changes]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from satlab.check.samples import Status
+from satlab.link.options import REORDER_MS
 
 Kind = Literal["dies", "stalls", "slow"]
 INITIAL_WINDOW_BYTES = 14_720
@@ -90,6 +91,7 @@ def loaded_rtt_s(values: Mapping[str, float], rate_mbps: float) -> float:
         rtt_s
         + min(values["queue_bdp"] * rtt_s, payload_s)
         + values["jitter_ms"] / 1e3
+        + (REORDER_MS / 1e3 if values["reorder_percent"] else 0.0)
         + LOAD_SLACK_S
     )
 

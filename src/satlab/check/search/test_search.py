@@ -111,6 +111,21 @@ def test_a_condition_is_a_suite_that_is_read_as_it_was_written(number: int) -> N
         [changes["outage_s"]] if "outage_s" in changes else []
     )
     assert (case.loss is None) == ("loss_percent" not in changes)
+    assert (case.reorder is None) == ("reorder_percent" not in changes)
+    assert case.duplicate == changes.get("duplicate_percent", 0) / 100
+    assert case.corrupt == changes.get("corrupt_percent", 0) / 100
+
+
+def test_impairments_are_those_of_the_condition() -> None:
+    alone = MEDIUM.suite_of({"reorder_percent": 2.0}, seed=1, timeout_s=60).cases[0]
+    assert alone.reorder is not None
+    assert alone.reorder.model_dump() == {"ratio": 0.02, "packets": 2, "ms": 50}
+    changes = {"reorder_percent": 1.0, "reorder_packets": 7.4, "corrupt_percent": 0.5}
+    deep = MEDIUM.suite_of(changes, seed=1, timeout_s=60).cases[0]
+    assert deep.reorder is not None and deep.reorder.packets == 7 and deep.corrupt == 0.005
+    assert MEDIUM.effective({"reorder_packets": 7.0}) == {}
+    held = faults.loaded_rtt_s(MEDIUM.base | {"reorder_percent": 1.0}, 50)
+    assert held == pytest.approx(faults.loaded_rtt_s(MEDIUM.base, 50) + 0.05)
 
 
 def test_what_a_case_has_stays() -> None:
@@ -257,9 +272,15 @@ def many_gaps(values: dict[str, float]) -> Kind | None:
     )
 
 
+def many_copies(values: dict[str, float]) -> Kind | None:
+    """A copy of a packet ends the connection after 100 of them."""
+    return "dies" if packets(values) * values["duplicate_percent"] / 100 > 100 else None
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "trials", "names"),
     [
+        (many_copies, "dies", 100, {"duplicate_percent"}),
         (small_window, "slow", 100, {"payload_mb"}),
         (few_losses, "stalls", 30, {"loss_percent"}),
         (many_gaps, "dies", 400, {"payload_mb", "loss_percent"}),
@@ -286,18 +307,20 @@ def test_a_fault_of_the_case_itself_is_found_once() -> None:
     assert (one.trial, one.changes, one.seen) == (0, {}, 20)
 
 
-def two_faults(values: dict[str, float]) -> Kind | None:
-    return many_gaps(values) or few_losses(values) or ("slow" if values["rtt_ms"] > 1200 else None)
+def three_faults(values: dict[str, float]) -> Kind | None:
+    return (
+        many_copies(values) or few_losses(values) or ("slow" if values["rtt_ms"] > 1200 else None)
+    )
 
 
 @pytest.mark.parametrize("ask", [1, 20, 50, 100])
 @pytest.mark.promise("P81")
 def test_a_search_that_is_interrupted_anywhere_finds_the_same(ask: int, tmp_path: Path) -> None:
-    whole = searched(two_faults, 80)
+    whole = searched(three_faults, 80)
     part = SearchRecord(input=asked())
     parts = 0
     while part.trials < 80:
-        searched(two_faults, 80, part, ask=ask * (1 + parts))
+        searched(three_faults, 80, part, ask=ask * (1 + parts))
         parts += 1
         part.write(tmp_path)
         part = search_file.load(tmp_path, asked())
@@ -332,7 +355,7 @@ def test_an_error_of_the_host_ends_the_search() -> None:
 
 
 def test_a_record_follows_its_schema_and_another_search_is_refused(tmp_path: Path) -> None:
-    found = searched(two_faults, 30)
+    found = searched(three_faults, 30)
     found.write(tmp_path)
     document = json.loads((tmp_path / search_file.FILE).read_text())
     jsonschema.validate(document, json.loads((paths.SCHEMAS / "search.schema.json").read_text()))

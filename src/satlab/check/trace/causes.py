@@ -38,14 +38,19 @@ buffer). The rules for the time between two states; the first one that holds app
 14. `loss recovery`: the window limits, after losses have reduced it. If the host, and not link and
     queues, lost most of the packets, the cause is `host`.
 15. `spurious loss`: the same, if most of the packets that the sender declared lost had arrived.
+16. `late acks`: a window passes once in the time until acknowledgements come. Where the window
+    limits (8, 12 to 15), this is the part of that time that neither path nor queues explain, if it
+    is more than LATE_MS: the receiver waits before it acknowledges.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from satlab.check.trace.time_sequence import Flow
 
 Cause = Literal[
     "handshake",
@@ -54,6 +59,7 @@ Cause = Literal[
     "application",
     "flow control",
     "ack link",
+    "late acks",
     "constant window",
     "congestion avoidance",
     "loss recovery",
@@ -71,6 +77,9 @@ MEANING: Mapping[Cause, str] = {
     "application": "the application has no data to send",
     "flow control": "the peer's credit for data or streams, or the send buffer, is used up",
     "ack link": "acknowledgements wait in the queue of their link",
+    "late acks": (
+        "the congestion window limits, and acknowledgements come later than path and queues explain"
+    ),
     "constant window": "the congestion window limits and stays at its largest value",
     "congestion avoidance": "the congestion window limits and grows slowly, without a loss so far",
     "loss recovery": "the congestion window limits, after losses have reduced it",
@@ -116,9 +125,11 @@ PAUSE_ROUND_TRIPS = 1.5
 """A window that was not full for longer did not limit. A sender of bursts fills it once in a round
 trip.
 """
-PAUSE_ROUND_TRIPS = 1.5
-"""A window that was not full for longer did not limit. A sender of bursts fills it once in a round
-trip.
+LATE_MS, LATE_RTT_MS = 50.0, 100.0
+"""Acknowledgements that are later than path and queues explain are late from this time on, ms:
+twice the usual `max_ack_delay` (RFC 9000, section 18.2). The second one is for a sender that
+reports its round-trip time alone, which may be that of one packet in a queue between two of its
+samples.
 """
 MIN_COVERED_S = 1.0
 """Shortest time that the last state covers, s. satperf reports every 0.1 s."""
@@ -145,6 +156,10 @@ class SenderState:
     - `link_share`: share of its capacity that the payload's link carried in the last round trip; 0
       if unknown.
     - `pacing_bps`: None if unknown.
+    - `ack_ms`: mean time from sending to acknowledgement of the packets that were acknowledged
+      since the state before, ms; None: none was, or unknown.
+    - `late_ms`: the part of this time, or else of the round-trip time, that neither path nor queues
+      explain; 0 up to LATE_MS or LATE_RTT_MS, or if it is unknown.
     """
 
     t_s: float
@@ -160,6 +175,8 @@ class SenderState:
     ack_queue_ms: float
     link_share: float = 0.0
     pacing_bps: float | None = None
+    ack_ms: float | None = None
+    late_ms: float = 0.0
 
     @property
     def is_paced(self) -> bool:
@@ -193,12 +210,25 @@ class Span:
     cause: Cause
 
 
+class LinkLoss(NamedTuple):
+    """Packets of the payload's direction that the queue dropped and the link lost, since the time
+    before.
+    """
+
+    t_s: float
+    dropped: int
+    lost: int
+
+
 @dataclass(frozen=True)
 class TransferTrace:
     """A transfer from 0 to `end_s`, with the states of its sender by time.
 
-    The sender had the request at `requested_s`; None: unknown. `has_virtual_clock`: no CPU and no
-    timer was late.
+    - The sender had the request at `requested_s`; None: unknown.
+    - `has_virtual_clock`: no CPU and no timer was late.
+    - `began_s`: when the first transfer of the sample began, from which changes of the link count;
+      below 0 for a second transfer, None: unknown.
+    - `flows`: what the sender sent, over time. `link_losses`: by time.
     """
 
     requested_s: float | None
@@ -206,6 +236,9 @@ class TransferTrace:
     states: Sequence[SenderState]
     lost_by: LostBy = "path"
     has_virtual_clock: bool = False
+    began_s: float | None = None
+    flows: Sequence[Flow] = ()
+    link_losses: Sequence[LinkLoss] = ()
 
     def spans(self) -> list[Span]:
         """Divide 0 to `end_s` among the causes, without gap or overlap; adjacent spans have
@@ -226,7 +259,7 @@ class TransferTrace:
 
     def _intervals(self) -> Iterator[Span]:
         """Judge each interval by the state at its end: an acknowledgement reports on the time
-        before it.
+        before it. Late acknowledgements take their part of what the window limits.
         """
         if self.requested_s is None:
             yield from _span(0.0, self.end_s, "unknown")
@@ -237,9 +270,22 @@ class TransferTrace:
         times = [state.t_s for state in self.states]
         first, after = bisect_right(times, requested_s), bisect_left(times, known_s)
         edges = [requested_s, *times[first:after], known_s]
+        # What late acknowledgements have cost so far, less what was assigned to them.
+        late_s, is_late = 0.0, False
         for index, (begin, end) in enumerate(pairwise(edges), first):
-            if begin < end:
-                yield Span(begin, end, self._cause(min(index, len(times) - 1), requested_s))
+            if begin == end:
+                continue
+            place = min(index, len(times) - 1)
+            now, cause = self.states[place], self._cause(place, requested_s)
+            if cause in _LIMITED_BY_WINDOW and now.late_ms:
+                share = now.late_ms / (now.ack_ms or now.rtt_ms)
+                late_s += (end - begin) * share
+                # All of a round trip at once, not a part of each interval.
+                is_late = late_s >= (end - begin if is_late else now.late_ms / 1e3 * (1 - share))
+                if is_late:
+                    cause = "late acks"
+                    late_s -= end - begin
+            yield Span(begin, end, cause)
         yield from _span(known_s, self.end_s, "unknown")
 
     def _known_until_s(self) -> float:
@@ -382,6 +428,13 @@ def _keeps_a_rate(round_trip: Sequence[SenderState]) -> bool:
     return last.is_paced or last.cwnd_bytes < SLOW_GROWTH * first.cwnd_bytes
 
 
+_LIMITED_BY_WINDOW: Collection[Cause] = (
+    "constant window",
+    "slow start",
+    "congestion avoidance",
+    "loss recovery",
+    "spurious loss",
+)
 _CAUSE_OF_LOSS: Mapping[LostBy, Cause] = {
     "path": "loss recovery",
     "host": "host",

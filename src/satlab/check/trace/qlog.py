@@ -19,7 +19,18 @@ from satlab.check.trace.qlog_records import Kind, QlogError, Records, Trace
 from satlab.common import plain_files
 from satlab.common.plain_files import Found, RefusedError
 
-__all__ = ["Event", "Kind", "QlogError", "QlogFile", "Side", "newest", "number", "opened"]
+__all__ = [
+    "Event",
+    "Kind",
+    "QlogError",
+    "QlogFile",
+    "Side",
+    "as_number",
+    "names",
+    "newest",
+    "number",
+    "opened",
+]
 
 ENDINGS = tuple(f".{name}{packed}" for name in ("qlog", "sqlog") for packed in ("", ".gz", ".zst"))
 MAX_EVENTS = 3_000_000
@@ -69,6 +80,11 @@ def newest(folder: Path) -> Path | None:
     """Return the last written qlog file in `folder` or below. Each connection has its own log."""
     last = max(_files(folder), key=lambda found: (found.changed_ns, found.name), default=None)
     return None if last is None else folder / last.name
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names of the qlog files below `folder`, relative to it, in order."""
+    return sorted(found.name for found in _files(folder))
 
 
 def total_bytes(folder: Path) -> int:
@@ -136,10 +152,14 @@ def _vantage_point(trace: dict[str, Any]) -> str:
 
 
 def number(data: Any, name: str) -> float | None:
-    """Return a number of a JSON object, also one that is written as text; None if it is missing,
-    negative, not finite, or MAX_NUMBER or more.
+    """Return a number of a JSON object as `as_number`; None also if it is missing."""
+    return as_number(data.get(name)) if isinstance(data, dict) else None
+
+
+def as_number(value: Any) -> float | None:
+    """Return a number, also one that is written as text; None if it is none, negative, not finite,
+    or MAX_NUMBER or more.
     """
-    value = data.get(name) if isinstance(data, dict) else None
     if isinstance(value, str) and len(value) <= 41 and _DECIMAL.fullmatch(value):
         value = float(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_NUMBER:

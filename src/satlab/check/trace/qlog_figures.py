@@ -16,7 +16,7 @@ from satlab.check.trace.qlog import QlogError
 from satlab.check.trace.qlog_transfer import QlogTransfer, SenderPoint
 
 FILE = "qlog.json"
-"""File in a sample's folder: the states of the server, by the client's clock."""
+"""File in a sample's folder: states and flows of the server, by the client's clock."""
 MIN_COMPLETE_SHARE = 0.9
 """Share of the payload that the qlog of a complete transfer must contain. A program that is killed
 loses its last lines.
@@ -175,6 +175,7 @@ def _write_states(
         "asked_s": requested_s + later_s,
         "end_s": last_s,
         "points": points,
+        "flows": [asdict(flow.shifted(later_s)) for flow in transfer.flows],
     }
     (folder / FILE).write_text(json.dumps(document))
     return True

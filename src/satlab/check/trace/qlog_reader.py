@@ -27,7 +27,8 @@ MEMORY_BYTES = 512 << 20
 FILE_S = 600.0
 """Longest time for a file, s. Its CPU time has a limit of its own."""
 MAX_ANSWER_BYTES = 64 << 20
-"""Largest answer. That of a transfer with the largest number of states has about 40 MiB."""
+"""Largest answer. That of a transfer with the largest number of states and points has about 55 MiB.
+"""
 NICENESS = 10
 """Other labs may measure meanwhile."""
 LOG_END_BYTES = 4096

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A transfer in the qlog file of one endpoint: packets, losses, retransmissions, and the sender's
-states.
+"""A transfer in the qlog file of one endpoint: packets, losses, retransmissions, the sender's
+states, and its flows over time.
 """
 
 import re
@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import ConfigDict, with_config
 
-from satlab.check.trace import careful_resume
+from satlab.check.trace import careful_resume, time_sequence
 from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
-from satlab.check.trace.qlog import Event, QlogError, QlogFile, number
+from satlab.check.trace.qlog import Event, QlogError, QlogFile, as_number, number
 from satlab.check.trace.qlog_names import CREDITS, FIELDS, FRAMES, METRICS, UNUSED_EVENTS, WINDOWS
 from satlab.check.trace.request_streams import RequestStreams
+from satlab.check.trace.time_sequence import Flow
 
 _HEX = re.compile(r"(?:0x)?[0-9a-f]{1,16}", re.ASCII | re.IGNORECASE)
 _CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -52,6 +53,7 @@ class SenderPoint:
     supply: Supply
     pacing_bps: float | None = None
     is_app_limited: bool = False
+    ack_ms: float | None = None
 
 
 @with_config(_CHECKED)
@@ -113,6 +115,8 @@ class QlogTransfer:
     """Whether the writer logs the frames of packets; quinn does not."""
     packet_bytes: float = 0
     """Sent in packets with a short header."""
+    flows: list[Flow] = field(default_factory=list)
+    """What this side sent, over time; packets with a short header alone."""
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -168,6 +172,7 @@ class _Reader:
         self._unfinished: list[SenderPoint] = []
         """The points, each as if more payload was to come."""
         self._unknown_fields: set[str] = set()
+        self._sequence = time_sequence.Recorder()
 
     def take(self, event: Event) -> None:
         if event.t_s - self._now > PAUSE_S and self._metrics:
@@ -190,6 +195,9 @@ class _Reader:
                     self.transfer.resumption.append(event)
             case "packet_lost":
                 self.transfer.lost_packets += 1
+                packet = _packet_number(data)
+                if packet is not None and _is_short(data, without=True):
+                    self._sequence.lost(self._now, packet)
             case "packets_lost":  # mvfst
                 self.transfer.lost_packets += int(number(data, "lost_packets") or 0)
             case "parameters_set":
@@ -219,6 +227,7 @@ class _Reader:
             if unfinished.t_s < self._requests.last_s:
                 points[index] = unfinished
         self.transfer.counts.fields = len(self._unknown_fields)
+        self.transfer.flows = self._sequence.flows()
 
     def _add_point(self) -> None:
         values = self._metrics
@@ -238,6 +247,7 @@ class _Reader:
             supply=supply,
             pacing_bps=values.get("pacing_rate"),
             is_app_limited=supply == "blocked" or self._requests.are_answered,
+            ack_ms=self._sequence.ack_ms(),
         )
         self._unfinished.append(unfinished)
         is_done = self.transfer.payload_bytes >= self._size
@@ -302,17 +312,22 @@ class _Reader:
         self.transfer.sent_packets += 1
         if self.transfer.first_sent_s is None:
             self.transfer.first_sent_s = self._now
-        if _is_short(data):
-            self.transfer.packet_bytes += _packet_length(data)
+        is_short, size = _is_short(data), _packet_length(data)
+        if is_short:
+            self.transfer.packet_bytes += size
+        streams = []
         for kind, frame in self._frames(data):
             match kind:
                 case "stream":
                     stream, offset, length = _stream(frame)
+                    streams.append((stream, offset, length))
                     self._stream_sent(stream, offset, length)
                     if frame.get("fin") is True:
                         self._requests.answered(stream)
                 case "max_streams" if frame.get("stream_type") == "bidirectional":
                     self._requests.grant(number(frame, "maximum"), self._now)
+        if is_short:
+            self._sequence.sent(self._now, _packet_number(data), size, streams)
 
     def _stream_sent(self, stream: float, offset: float, length: float) -> None:
         if stream not in self._sent and len(self._sent) >= MAX_STREAMS:
@@ -331,9 +346,13 @@ class _Reader:
         transfer = self.transfer
         if transfer.first_received_s is None:
             transfer.first_received_s = self._now
-        if transfer.first_short_received_s is None and _is_short(data):
+        is_short = _is_short(data)
+        if transfer.first_short_received_s is None and is_short:
             transfer.first_short_received_s = self._now
         for kind, frame in self._frames(data):
+            if is_short and kind in ("ack", "ack_ecn"):
+                for first, last in _acked_ranges(frame):
+                    self._sequence.acknowledged(self._now, first, last)
             self._frame_received(kind, frame)
 
     def _frames(self, data: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -405,12 +424,29 @@ def _add_range(ranges: list[tuple[float, float]], begin: float, end: float) -> f
     return joined[1] - joined[0] - sum(high - low for low, high in touched)
 
 
-def _is_short(data: Mapping[str, Any]) -> bool:
-    """Whether a packet has a short header, which is that of a 1-RTT packet."""
+def _packet_number(data: Mapping[str, Any]) -> float | None:
+    found = number(data.get("header"), "packet_number")
+    return number(data, "packet_number") if found is None else found
+
+
+def _acked_ranges(frame: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
+    """Yield the packet numbers that an ACK frame acknowledges: first and last of each range."""
+    ranges = frame.get("acked_ranges")
+    for ends in ranges if isinstance(ranges, list) else ():
+        known = [as_number(end) for end in ends] if isinstance(ends, list) else []
+        numbers = [end for end in known if end is not None]
+        if numbers:
+            yield min(numbers), max(numbers)
+
+
+def _is_short(data: Mapping[str, Any], *, without: bool = False) -> bool:
+    """Whether a packet has a short header, which is that of a 1-RTT packet; `without` a type too."""
     header = data.get("header")
     kind = data.get("packet_type") or (
         header.get("packet_type") if isinstance(header, dict) else None
     )
+    if kind is None:
+        return without
     return str(kind).lower().replace("-", "") in ("1rtt", "onertt", "short")
 
 

@@ -102,6 +102,41 @@ def test_a_burst_in_each_round_trip_fills_a_constant_window() -> None:
     assert until_10_s(bursts) == {"constant window": 10.0}
 
 
+def growing(**changes: Any) -> list[SenderState]:
+    """Return 10 s of a full window that grows."""
+    return [
+        replace(state, cwnd_bytes=100_000 + 500 * n, in_flight_bytes=100_000 + 500 * n, **changes)
+        for n, state in enumerate(TICKS)
+    ]
+
+
+@pytest.mark.promise("P76")
+def test_late_acknowledgements_take_their_part_of_what_the_window_limits() -> None:
+    late = growing(ack_ms=800.0, late_ms=200.0)
+    found = until_10_s(late)
+    assert found["late acks"] == pytest.approx(2.5, abs=0.2)
+    assert found["slow start"] == pytest.approx(10 - found["late acks"]) and len(found) == 2
+    # A part of each round trip, not of each interval.
+    spans = [span for span in TransferTrace(0.0, 10.0, late).spans() if span.cause == "late acks"]
+    assert 10 < len(spans) < 20 and min(span.end_s - span.start_s for span in spans) > 0.14
+    assert until_10_s(growing(ack_ms=600.0)) == {"slow start": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"payload_queue_ms": 50.0}, "link"),
+        ({"is_app_limited": True, "in_flight_bytes": 50_000.0}, "flow control"),
+        ({"in_flight_bytes": 10_000.0}, "host"),
+    ],
+)
+def test_late_acknowledgements_cost_nothing_where_something_else_limits(
+    changes: dict[str, Any], cause: str
+) -> None:
+    states = [replace(state, ack_ms=800.0, late_ms=200.0, **changes) for state in TICKS]
+    assert "late acks" not in until_10_s(states) and cause in until_10_s(states)
+
+
 AVOIDS = {"is_slow_start": False}
 
 

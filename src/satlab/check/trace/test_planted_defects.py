@@ -41,8 +41,7 @@ class Defect:
 DEFECTS = {
     "a constant window": Defect("constant window", "", "constant", 1),
     "no pacing": Defect("loss recovery", "paced", "", 1, {"queue_packets": 20}),
-    # Each round trip of slow start takes longer.
-    "acknowledgements after 200 ms": Defect("slow start", "", "late", 0.5),
+    "acknowledgements after 200 ms": Defect("late acks", "", "late", 0.5),
     "an initial window of 2": Defect("slow start", {}, {"initial_window": 2}, 1),
     "a packet threshold of 1 with reordering": Defect(
         "spurious loss", "swapped", "threshold", 0.3, {"jitter_ms": 20}
@@ -110,6 +109,7 @@ def test_a_planted_defect_is_red_against_the_baseline_with_its_cause(
     spent = [sample.spent_s or {} for side in sides for sample in side]
     # No clock is late here, and all is known.
     assert not any(one["host"] or one["unknown"] for one in spent)
+    assert any(one["late acks"] for one in spent) == (defect.cause == "late acks")
     # The other way round it is no slower.
     assert compared(defect.mb, *reversed(sides)).result != "slower"
 

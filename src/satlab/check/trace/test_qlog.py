@@ -158,6 +158,28 @@ def test_the_forms_of_three_programs_are_read_alike(program: str, tmp_path: Path
     assert {(one.cwnd_bytes, one.rtt_ms) for one in found.points} == {(12000, 650)}
 
 
+def test_the_flows_of_a_server_are_in_its_file(tmp_path: Path) -> None:
+    """Packets 0 to 3; an ACK of 1 and, as text, of 2 to 3."""
+    records = ngtcp2()
+    numbers = iter(range(4))
+    for record in records:
+        if record["name"] == "transport:packet_sent":
+            record["data"]["header"]["packet_number"] = next(numbers)
+    acks = {"frame_type": "ack", "acked_ranges": [[1], ["2", "3"], "x", [None]]}
+    records.append(
+        {"time": 1400, "name": "transport:packet_received", "data": packet("1RTT", acks)}
+    )
+    records.append({"time": 1500, "name": "recovery:metrics_updated", "data": {"ssthresh": 1}})
+    found = read(tmp_path, sequence(records))
+    [flow] = found.flows
+    assert flow.name == "stream 0" and flow.sent == [(0.1, 1000), (0.101, 2000), (0.701, 3000)]
+    assert flow.acknowledged == [(1.4, 3000)]
+    assert (flow.lost, flow.retransmitted) == ([(0.6, 0)], [(0.7, 0)])
+    # 1.3, 0.7 and 0.7 s.
+    times_ms = [one.ack_ms for one in found.points if one.ack_ms is not None]
+    assert times_ms == [pytest.approx(900, abs=1)]
+
+
 def test_a_retransmission_without_a_logged_loss_is_a_loss(tmp_path: Path) -> None:
     found = read(
         tmp_path, sequence([one for one in ngtcp2() if one["name"] != "recovery:packet_lost"])

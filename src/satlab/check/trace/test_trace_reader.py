@@ -10,8 +10,14 @@ from satlab.check.samples import Sample
 from satlab.check.trace import trace_reader
 
 PLAN: Any = SimpleNamespace(
+    rtt_ms=SimpleNamespace(max=655.0),
     forward=SimpleNamespace(rate_bps=10e6, udp_goodput_bps=9.5e6),
     return_=SimpleNamespace(rate_bps=1e6, udp_goodput_bps=0.9e6),
+)
+
+
+CASE: Any = SimpleNamespace(
+    id="a", direction="download", second_after_s=None, jitter_ms=None, reorder=None, changes=()
 )
 
 
@@ -192,10 +198,18 @@ def outcome(**transfer: Any) -> dict[str, Any]:
         "rtt_ms": 650.0,
         "lost_packets": 4,
         "pacing_bps": None,
+        "received_bytes": 0,
+        "sent_bytes": 0,
+        "acked_bytes": None,
+        "ack_ms": None,
         "forward_queue_ms": 0.0,
         "return_queue_ms": 0.0,
         "forward_out_bytes": 0,
         "return_out_bytes": 0,
+        "forward_dropped_packets": 0,
+        "forward_lost_packets": 0,
+        "return_dropped_packets": 0,
+        "return_lost_packets": 0,
     }
     names = ("forward", "return", "terrestrial_down", "terrestrial_up")
     return {
@@ -207,7 +221,7 @@ def outcome(**transfer: Any) -> dict[str, Any]:
 
 
 def virtual(document: dict[str, Any]) -> dict[str, Any]:
-    spent_s = trace_reader.of_outcome(document, PLAN).spent_s()
+    spent_s = trace_reader.of_outcome(document, PLAN, CASE).spent_s()
     return {cause: pytest.approx(time) for cause, time in spent_s.items() if time}
 
 
@@ -219,6 +233,98 @@ def test_losses_that_the_link_did_not_have_are_spurious() -> None:
         for one in document["link"]:
             one["dropped_packets"] = int(one["name"] in ways)
         assert virtual(document) == {"handshake": 0.9, cause: 3.1}
+
+
+def late(document: dict[str, Any], case: Any = CASE) -> float:
+    return trace_reader.of_outcome(document, PLAN, case).spent_s()["late acks"]
+
+
+def test_acknowledgements_that_path_and_queues_do_not_explain_are_late() -> None:
+    """Of 900 ms each round trip, 245 ms of 2.1 s: a round trip and a half after the request."""
+    for name in ("ack_ms", "rtt_ms"):  # the RTT where times until acknowledgements are unknown
+        document = outcome()
+        for sample in document["samples"]:
+            sample[name] = 900.0
+        assert late(document) == pytest.approx(2.1 * 245 / 900, abs=0.25)
+        document["samples"][10]["forward_queue_ms"] = 9.0  # not enough to explain it
+        assert late(document)
+        for sample in document["samples"][::15]:  # a queue explains it for some round trips
+            sample["return_queue_ms"] = 200.0
+        assert not late(document)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"jitter_ms": 100.0},
+        {"reorder": SimpleNamespace(ms=100.0)},
+        {"changes": (SimpleNamespace(rtt_ms=850.0), SimpleNamespace(rtt_ms=None))},
+    ],
+)
+def test_what_the_case_asks_for_is_not_late(changes: dict[str, Any]) -> None:
+    document = outcome()
+    for sample in document["samples"]:
+        sample["ack_ms"] = 900.0
+    assert late(document) and not late(document, SimpleNamespace(**vars(CASE) | changes))
+
+
+def test_an_acknowledgement_is_known_for_two_round_trips() -> None:
+    document = outcome()
+    document["samples"][0]["ack_ms"] = document["samples"][19]["ack_ms"] = 900.0
+    trace = trace_reader.of_outcome(document, PLAN, CASE)
+    # Those of the handshake are left out.
+    assert {state.late_ms for state in trace.states if not 1.95 < state.t_s < 3.85} == {0.0}
+    assert {state.late_ms for state in trace.states if 1.95 < state.t_s < 3.85} == {245.0}
+
+
+def test_an_acknowledgement_may_be_50_ms_late_and_a_round_trip_time_100_ms() -> None:
+    for name, most in (("ack_ms", 50), ("rtt_ms", 100)):
+        for more, is_late in ((most - 5, False), (most + 5, True)):
+            document = outcome()
+            for sample in document["samples"]:
+                sample[name] = 655.0 + more
+            assert bool(late(document)) == is_late
+
+
+def test_a_transfer_has_its_flow_and_what_the_link_lost() -> None:
+    document = outcome(started_s=0.5)
+    for number, sample in enumerate(document["samples"]):
+        sample |= {
+            "sent_bytes": 2000 * number,
+            "acked_bytes": 1000 * number,
+            "received_bytes": 1500 * number,
+            "lost_packets": int(number >= 5),
+            "forward_dropped_packets": 3 * (number >= 7),
+            "forward_lost_packets": number >= 9,
+        }
+    trace = trace_reader.of_outcome(document, PLAN, CASE)
+    [flow] = trace.flows
+    assert flow.sent[-1] == pytest.approx((3.9, 76_000)) and flow.size == 76_000
+    assert flow.acknowledged[-1][1] == 38_000 and flow.arrived[-1][1] == 57_000
+    [lost] = flow.lost
+    dropped, on_the_link = trace.link_losses
+    assert lost == pytest.approx((0.6, 5_000))
+    assert dropped == pytest.approx((0.8, 3, 0)) and on_the_link == pytest.approx((1.0, 0, 1))
+    assert trace.began_s == 0
+
+
+def test_satperf_s_lines_have_their_flow() -> None:
+    lines = download(lost_packets=0)
+    for number, line in enumerate(lines[2:-2], 1):
+        line |= {"sent_bytes": 3000 * number, "acked_bytes": 1000 * number, "ack_ms": 660.0}
+    lines.insert(3, interval("client", 2.0, bytes=500))
+    lines.insert(4, interval("client", 2.1, bytes=700))
+    samples = link(0, 0)
+    samples[20]["forward"] |= {"dropped_packets": 2, "lost_packets": 1}
+    trace = trace_reader.of_satperf(lines, samples, PLAN)
+    assert trace is not None
+    [flow] = trace.flows
+    assert flow.sent[0] == pytest.approx((0.9, 3000)) and flow.sent[-1][1] == 90_000
+    assert flow.arrived == [(2.0, 500), (2.1, 1200)]
+    [lost] = trace.link_losses
+    assert lost == pytest.approx((1.9, 2, 1))
+    older = trace_reader.of_satperf(download(), link(0, 0), PLAN)
+    assert older is not None and not older.flows
 
 
 def test_a_second_connection_without_states_is_unknown_from_its_request_on() -> None:
@@ -239,14 +345,13 @@ def test_files_without_the_sender_s_states_are_no_trace(tmp_path: Path) -> None:
     assert trace_reader.of_satperf(download(in_flight_bytes=None), [], PLAN) is None  # quiche
     assert trace_reader.of_satperf(download()[:-2], [], PLAN) is None
     assert trace_reader.of_satperf([], [], PLAN) is None
-    case: Any = SimpleNamespace(id="a", direction="download")
     sample = Sample("a", 1, "ok", "", (4.0,))
-    assert trace_reader.read(tmp_path, case, sample, PLAN) is None
+    assert trace_reader.read(tmp_path, CASE, sample, PLAN) is None
     (tmp_path / "a-1" / "client").mkdir(parents=True)
     for number, lines in enumerate(([], download())):  # two connections: the last one is the sample
         file = tmp_path / "a-1" / "client" / f"client-{number}.jsonl"
         file.write_text("\n".join(map(json.dumps, lines)))
-    trace = trace_reader.read(tmp_path, case, sample, PLAN)
+    trace = trace_reader.read(tmp_path, CASE, sample, PLAN)
     assert trace is not None and trace.end_s == pytest.approx(4.0)
 
 
@@ -266,9 +371,8 @@ def test_a_window_that_shrank_for_what_the_host_lost_is_the_host_s(
     (tmp_path / "a-1" / "client").mkdir(parents=True)
     lines = "\n".join(map(json.dumps, download(lost_packets=1)))
     (tmp_path / "a-1" / "client" / "client-0.jsonl").write_text(lines)
-    case: Any = SimpleNamespace(id="a", direction="download")
     sample = Sample("a", 1, "ok", "", (4.0,), ledgers={"forward": {lost_by: 30}})
-    trace = trace_reader.read(tmp_path, case, sample, PLAN)
+    trace = trace_reader.read(tmp_path, CASE, sample, PLAN)
     assert trace is not None
     assert {name: time for name, time in trace.spent_s().items() if time} == {
         "handshake": pytest.approx(0.9),

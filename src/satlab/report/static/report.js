@@ -1,5 +1,5 @@
 "use strict";
-// Draws every figure in the colours of the page's theme, and again when the theme changes or the page is printed.
+// Draws every figure in the colours of the page's theme, and again when the theme changes. Pictures in the page are printed.
 (async () => {
   // Figures and library are compressed in the page. The policy allows the unpacked library by its hash.
   const unpack = element => {
@@ -43,6 +43,7 @@
   const places = () => [...document.querySelectorAll("[data-figure]")].filter(place => !place.closest("details:not([open])"));
   const plot = (place, style) => {
     const { data, layout } = figures[place.dataset.figure];
+    place.parentElement.classList.add("drawn"); // in place of the picture
     const height = parseInt(getComputedStyle(place).minHeight, 10);
     Plotly.react(place, resolve(data, style), { ...themed(layout, style), height }, config);
   };
@@ -51,11 +52,8 @@
     for (const place of places()) plot(place, style);
   };
 
-  const printing = on => { document.documentElement.classList.toggle("print", on); draw(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   addEventListener("toggle", event => { if (event.target.querySelector("[data-figure]")) draw(); }, true);
-  addEventListener("beforeprint", () => printing(true));
-  addEventListener("afterprint", () => printing(false));
   // One figure at a time, so that the page can be read and scrolled meanwhile.
   for (const place of places()) {
     plot(place, getComputedStyle(document.documentElement));

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import FileResponse
 
 from satlab.common.errors import ConfigError
-from satlab.report.html import STATIC as REPORT_STATIC
+from satlab.report.styles import STATIC as REPORT_STATIC
 from satlab.service.api import access
 from satlab.service.api.access import Anybody, log_in, log_out
 from satlab.service.api.api_answers import ApiError, not_found
