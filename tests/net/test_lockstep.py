@@ -43,10 +43,16 @@ cases:
 
 
 def check(
-    tmp_path: Path, client: str, server: str, *cases: str, out: str = "runs", **more: Any
+    tmp_path: Path,
+    client: str,
+    server: str,
+    *cases: str,
+    out: str = "runs",
+    content: str = SUITE,
+    **more: Any,
 ) -> CheckResult:
     suite = tmp_path / "brief.yml"
-    suite.write_text(SUITE)
+    suite.write_text(content)
     programs = lockstep.parse(client, server, [Path(sys.prefix)], **more)
     request = CheckRequest(str(suite), cases, runs=1, out=tmp_path / out, programs=programs)
     return check_run.run(request, ProgressLog(quiet=True))
@@ -104,6 +110,43 @@ def test_ngtcp2_passes_and_repeats_are_identical(tmp_path: Path) -> None:
 
 
 @pytest.fixture
+def picoquic() -> str:
+    if not paths.PICOQUIC_LOCKSTEP.is_file():
+        pytest.skip("picoquic is not built: ./satlab --install picoquic")
+    return str(paths.PICOQUIC_LOCKSTEP)
+
+
+def test_picoquic_passes_and_repeats_are_identical(tmp_path: Path, picoquic: str) -> None:
+    """Packets of the handshake count as lost: picoquic expects a round trip of 250 ms."""
+    found = repeated(tmp_path, picoquic)
+    assert_early_data(found)
+    [plain], [lossy] = found.samples["down"], found.samples["lossy"]
+    assert (lossy.lost_packets or 0) > (plain.lost_packets or 0) + 2
+    for case in ("down", "up", "lossy"):
+        assert not NOT_TOLD & set(spent(found, case)), case
+    assert "flow control" not in spent(found, "down")
+
+
+def test_picoquic_and_aioquic_transfer_to_each_other(tmp_path: Path, picoquic: str) -> None:
+    for out, pair in (("a", (picoquic, AIOQUIC)), ("b", (AIOQUIC, picoquic))):
+        for case in ("down", "up"):
+            [one] = check(tmp_path, *pair, case, out=out + case).samples[case]
+            assert (one.status, one.reason) == ("ok", ""), (pair, case)
+
+
+def test_picoquic_s_variables_choose_its_congestion_control_and_its_credit(
+    tmp_path: Path, picoquic: str
+) -> None:
+    """A receiver's small window blocks the sender, until picoquic widens it."""
+    narrow = {"client": {"RECEIVE_WINDOW": "65536"}, "server": {"CONGESTION_CONTROL": "cubic"}}
+    parts = spent(check(tmp_path, picoquic, picoquic, "down", environment=narrow), "down")
+    assert parts["flow control"] > 0.3, parts
+    wrong = {"server": {"CONGESTION_CONTROL": "none"}}
+    found = check(tmp_path, picoquic, picoquic, "down", out="wrong", environment=wrong)
+    assert "is no algorithm of picoquic" in found.samples["down"][0].reason
+
+
+@pytest.fixture
 def quiche() -> str:
     program = paths.PROGRAMS / "examples" / "quiche-lockstep"
     if not program.is_file():
@@ -130,12 +173,11 @@ def test_quiche_and_aioquic_transfer_to_each_other(tmp_path: Path, quiche: str) 
 @pytest.fixture(scope="module")
 def quic_go(tmp_path_factory: pytest.TempPathFactory) -> str:
     if shutil.which("go") is None:
-        pytest.skip("no Go here: quic-go's adapter is built with go test -c")
+        pytest.skip("no Go here, which quic-go's adapter is built with")
     program = tmp_path_factory.mktemp("quic-go") / "build" / "lockstep"
     program.parent.mkdir()  # the sandbox's user may read it
     built = subprocess.run(
-        ["go", "test", "-c", "-o", program],
-        cwd=paths.ROOT / "tests/endpoints/quic-go",
+        ["make", "-C", paths.ROOT / "tests/endpoints/quic-go", f"OUT={program.parent}"],
         capture_output=True,
         text=True,
         check=False,
@@ -154,6 +196,24 @@ def spent(found: CheckResult, case: str) -> dict[str, float]:
     [one] = found.samples[case]
     assert one.status == "ok" and one.spent_s is not None, one.reason
     return {cause: time for cause, time in one.spent_s.items() if time}
+
+
+def test_quic_go_takes_seeded_choices_and_repeats_are_identical(
+    tmp_path: Path, quic_go: str
+) -> None:
+    """Its goroutines run in the same order each time. The longer transfer overflows the queue: there
+    repeats differed with the runtime's own scheduler and garbage collection.
+    """
+    assert_early_data_and_losses(repeated(tmp_path, quic_go))
+    content = SUITE.replace("[0.1, 0.5]", "[1, 8]").replace("queue_bdp: 1.0", "queue_bdp: 0.3")
+    content = content.replace(
+        "forward_mbps: 10, return_mbps: 2", "forward_mbps: 100, return_mbps: 10"
+    )
+    one, two = (
+        outcome(check(tmp_path, quic_go, quic_go, "down", out=out, content=content), "down")
+        for out in ("c", "d")
+    )
+    assert one == two
 
 
 def test_quic_go_s_server_reports_the_state_of_each_connection(

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common.errors import ConfigError, HostError
-from satlab.common.paths import PICOQUIC, ROOT
+from satlab.common.paths import PICOQUIC, PICOQUIC_LOCKSTEP, ROOT
 
 STATE = ROOT / ".satlab"
 LOG = STATE / "install.log"
@@ -380,11 +380,15 @@ class _Installation:
 
     def picoquic(self) -> None:
         """Build picoquic from the source archive of its Python binding
-        (docs/decisions/0016-picoquic.md); what it was built from is removed.
+        (docs/decisions/0016-picoquic.md), and its adapter for the virtual clock; what picoquic was
+        built from is removed.
         """
-        archive = _locked("aiopquic")["sdist"]
+        archive, adapter = _locked("aiopquic")["sdist"], ROOT / "tests" / "endpoints" / "picoquic"
+        sources = [adapter / "Makefile", adapter / "lockstep.c", adapter.with_name("lockstep.h")]
+        sum_ = _sha256(archive["hash"].encode() + b"".join(map(Path.read_bytes, sources)))
         stamp, place = STATE / "picoquic.sha256", PICOQUIC.parent
-        if PICOQUIC.exists() and _read(stamp).strip() == archive["hash"]:
+        programs = (PICOQUIC, PICOQUIC_LOCKSTEP)
+        if all(program.exists() for program in programs) and _read(stamp).strip() == sum_:
             return
         self._own_the_tree("picoquic")
         shutil.rmtree(place, ignore_errors=True)
@@ -420,10 +424,15 @@ class _Installation:
             [*configure, release, "-Dpicoquic_BUILD_TESTS=OFF", "-DBUILD_PICO_SIM=OFF", *libraries],
             [*build, "built", "--parallel", "--target", PICOQUIC.name],
             ["mv", f"built/{PICOQUIC.name}", "."],
+            [
+                *("make", "-C", str(adapter), f"OUT={place}"),
+                *(f"PICOQUIC={place}/sources/third_party/picoquic", f"BUILT={place}/built"),
+                *(f"PICOTLS={place}/{tls}", f"TLS={place}/tls"),
+            ],
             ["rm", "-rf", "sources", "tls", "built"],
             cwd=place,
         )
-        self._note(stamp, archive["hash"])
+        self._note(stamp, sum_)
 
     # --- our programs
 

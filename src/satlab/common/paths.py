@@ -27,6 +27,8 @@ SATFEC = PROGRAMS / "satfec"
 SATPEP = PROGRAMS / "satpep"
 PICOQUIC = ROOT / ".satlab" / "picoquic" / "picoquicdemo"
 """Built by satlab.common.install (docs/decisions/0016-picoquic.md)."""
+PICOQUIC_LOCKSTEP = PICOQUIC.with_name("picoquic-lockstep")
+"""picoquic under the virtual clock, built with it (tests/endpoints/picoquic)."""
 PYTHONPATH = f"{_PACKAGE.parent}:{ROOT}"
 """Where a new Python process finds the product."""
 STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

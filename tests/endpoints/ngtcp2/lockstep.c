@@ -6,15 +6,6 @@
  * GnuTLS draws its keys from the system. They change no length, and so no time: repeated samples are the same. A second
  * connection makes a handshake of its own: sessions are not resumed.
  */
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <arpa/inet.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
@@ -22,18 +13,11 @@
 #include <ngtcp2/ngtcp2_crypto.h>
 #include <ngtcp2/ngtcp2_crypto_gnutls.h>
 
-#include "messages.h"
+#include "../lockstep.h"
 
-#define INTERFACE "satlab/virtual-interface/1"
 #define PRIORITY \
   "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:-GROUP-ALL:+GROUP-X25519:%DISABLE_TLS13_COMPAT_MODE"
-#define PERIOD 251
-#define PART 65536
 #define CID_BYTES 8
-#define WINDOW 64000000 /* flow control: more than 250 Mbit/s times 650 ms */
-#define MOST_DATAGRAMS 1000
-#define MOST_BYTES 2048
-#define ZERO_NS 1000000000 /* ngtcp2 takes time 0 as "never" */
 #define CONNECTIONS 2
 
 struct connection {
@@ -52,27 +36,10 @@ struct connection {
   char error[160];
 };
 
-static struct {
-  bool is_client, is_upload;
-  uint64_t bytes, seed;
-  char server_name[128];
-  char *certificate, *key;
-} setup;
-
-static FILE *in, *out;
-static uint64_t now_ns, random_state;
-static uint8_t block[PERIOD + PART];
 static gnutls_certificate_credentials_t credentials;
 static struct connection connections[CONNECTIONS]; /* the last one, and the one before */
 static uint8_t count;
-static uint8_t datagrams[MOST_DATAGRAMS][MOST_BYTES];
-static size_t lengths[MOST_DATAGRAMS], waiting;
 static struct sockaddr_in local_address, peer_address;
-
-static void fail(const char *why) {
-  fprintf(stderr, "%s\n", why);
-  exit(1);
-}
 
 static void check(int code, const char *what) {
   if (code < 0) {
@@ -82,15 +49,6 @@ static void check(int code, const char *what) {
 }
 
 /* --- callbacks ---------------------------------------------------------------------------------------------------- */
-
-static void draw(uint8_t *to, size_t length) { /* splitmix64 */
-  for (size_t at = 0; at < length; at++) {
-    uint64_t z = (random_state += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    to[at] = (uint8_t)(z ^ (z >> 31));
-  }
-}
 
 static void on_rand(uint8_t *to, size_t length, const ngtcp2_rand_ctx *context) {
   (void)context;
@@ -239,6 +197,7 @@ static struct connection *begin(const ngtcp2_pkt_hd *initial) {
   struct connection *it = &connections[count % CONNECTIONS];
   remove_connection(it);
   it->number = count++;
+  has_begun = true;
   it->stream = -1;
   it->sends = setup.is_client == setup.is_upload;
   check(gnutls_hash_init(&it->hash, GNUTLS_DIG_SHA256), "hash");
@@ -251,7 +210,7 @@ static struct connection *begin(const ngtcp2_pkt_hd *initial) {
   parameters.initial_max_data = WINDOW;
   parameters.initial_max_stream_data_bidi_local = parameters.initial_max_stream_data_bidi_remote = WINDOW;
   parameters.initial_max_streams_bidi = 4;
-  parameters.max_idle_timeout = 600 * NGTCP2_SECONDS;
+  parameters.max_idle_timeout = IDLE_MS * NGTCP2_MILLISECONDS;
   ngtcp2_callbacks called = callbacks();
   ngtcp2_path way = path();
   ngtcp2_cid scid = own_cid(it->number);
@@ -323,7 +282,8 @@ static void note(struct connection *it, int code) {
   }
 }
 
-static void receive(const uint8_t *data, size_t length) {
+static void receive(uint8_t *data, size_t length, uint8_t ecn) {
+  (void)ecn;
   struct connection *it = receiver_of(data, length);
   if (it == NULL || it->is_closed) {
     return;
@@ -411,7 +371,7 @@ static void close_connection(struct connection *it) {
   it->is_closed = true;
 }
 
-static void work(struct connection *it) {
+static void work_on(struct connection *it) {
   if (it->quic == NULL || it->is_closed) {
     return;
   }
@@ -445,33 +405,32 @@ static const char *supply_name(const struct connection *it) {
                                                                                                       : "slow";
 }
 
-static void write_report(const struct connection *it) {
-  fprintf(
-    out, ",\"report\":{\"connected\":%s,\"requested\":%s,\"received_bytes\":%" PRIu64, it->connected ? "true" : "false",
-    it->requested ? "true" : "false", it->received
-  );
-  if (it->sha256[0] != 0) {
-    fprintf(out, ",\"sha256\":\"%s\"", it->sha256);
-  }
-  if (it->error[0] != 0) {
-    fprintf(out, ",\"error\":\"%s\"", it->error);
-  }
+static void state_of(struct report *to) {
+  const struct connection *it = &connections[(count - 1) % CONNECTIONS];
+  *to = (struct report){
+    .connected = it->connected, .requested = it->requested, .sends = it->sends, .received = it->received
+  };
+  memcpy(to->sha256, it->sha256, sizeof to->sha256);
+  memcpy(to->error, it->error, sizeof to->error);
   if (it->sends) {
     ngtcp2_conn_stat state;
     ngtcp2_conn_get_conn_stat(it->quic, &state);
-    size_t lost = it->stream < 0 ? 0 : ngtcp2_conn_get_stream_loss_count(it->quic, it->stream);
-    fprintf(
-      out,
-      ",\"sender\":{\"cwnd_bytes\":%" PRIu64 ",\"in_flight_bytes\":%" PRIu64
-      ",\"slow_start\":%s,\"supply\":\"%s\",\"rtt_ms\":%.6f,\"lost_packets\":%zu}",
-      state.cwnd, state.bytes_in_flight, state.cwnd < state.ssthresh ? "true" : "false", supply_name(it),
-      (double)state.smoothed_rtt / 1e6, lost
-    );
+    to->window = state.cwnd;
+    to->in_flight = state.bytes_in_flight;
+    to->slow_start = state.cwnd < state.ssthresh;
+    to->supply = supply_name(it);
+    to->rtt_ms = (double)state.smoothed_rtt / 1e6;
+    to->lost = it->stream < 0 ? 0 : ngtcp2_conn_get_stream_loss_count(it->quic, it->stream);
   }
-  fputs("}", out);
 }
 
-static void answer(void) {
+static void work(void) {
+  for (size_t at = 0; at < CONNECTIONS; at++) {
+    work_on(&connections[at]);
+  }
+}
+
+static uint64_t timer_ns(void) {
   uint64_t due = UINT64_MAX;
   for (size_t at = 0; at < CONNECTIONS; at++) {
     struct connection *it = &connections[at];
@@ -480,60 +439,20 @@ static void answer(void) {
       due = own < due ? own : due;
     }
   }
-  if (due == UINT64_MAX) {
-    fputs("{\"timer_ns\":null", out);
-  } else {
-    fprintf(out, "{\"timer_ns\":%" PRIu64, due > ZERO_NS ? due - ZERO_NS : 0);
-  }
-  if (count > 0) {
-    write_report(&connections[(count - 1) % CONNECTIONS]);
-  }
-  fputs(",\"datagrams\":[", out);
-  for (size_t at = 0; at < waiting; at++) {
-    fprintf(out, "%s{\"bytes\":%zu}", at == 0 ? "" : ",", lengths[at]);
-  }
-  fputs("]}\n", out);
-  for (size_t at = 0; at < waiting; at++) {
-    fwrite(datagrams[at], 1, lengths[at], out);
-  }
-  waiting = 0;
-  fflush(out);
+  return due;
 }
 
-static void step(const char *line) {
-  now_ns = number_of(line, "now_ns") + ZERO_NS;
-  const char *starts = field(line, "start");
-  if (setup.is_client && starts != NULL && strncmp(starts, "true", 4) == 0) {
-    start_client();
-  }
-  for (const char *at = strstr(line, "{\"bytes\":"); at != NULL; at = strstr(at + 1, "{\"bytes\":")) {
-    static uint8_t data[65536];
-    size_t length = strtoul(at + strlen("{\"bytes\":"), NULL, 10);
-    if (length > sizeof data || fread(data, 1, length, in) != length) {
-      fail("a datagram is missing");
-    }
-    receive(data, length);
-  }
-  for (size_t at = 0; at < CONNECTIONS; at++) {
-    work(&connections[at]);
-  }
-  answer();
+static const char *stack_name(void) {
+  static char name[40];
+  snprintf(name, sizeof name, "ngtcp2 %s", ngtcp2_version(0)->version_str);
+  return name;
 }
 
-static void set_up(const char *line) {
-  setup.is_client = is_text(line, "role", "client");
-  setup.is_upload = is_text(line, "direction", "upload");
-  setup.bytes = number_of(line, "bytes");
-  setup.seed = number_of(line, "seed");
-  setup.certificate = text_of(line, "certificate");
-  setup.key = text_of(line, "key");
-  char *name = text_of(line, "server_name");
-  if (setup.certificate == NULL || name == NULL) {
-    fail("the set-up has no certificate or name");
-  }
-  snprintf(setup.server_name, sizeof setup.server_name, "%s", name);
-  free(name);
-  random_state = 2 * setup.seed + (setup.is_client ? 1 : 0);
+static void set_up_stack(void) {
+  gnutls_global_set_time_function(virtual_time);
+  local_address.sin_family = peer_address.sin_family = AF_INET;
+  local_address.sin_port = htons(1);
+  peer_address.sin_port = htons(2);
   check(gnutls_certificate_allocate_credentials(&credentials), "credentials");
   gnutls_datum_t chain = {(unsigned char *)setup.certificate, (unsigned int)strlen(setup.certificate)};
   if (setup.is_client) {
@@ -542,31 +461,4 @@ static void set_up(const char *line) {
     gnutls_datum_t key = {(unsigned char *)setup.key, (unsigned int)strlen(setup.key)};
     check(gnutls_certificate_set_x509_key_mem(credentials, &chain, &key, GNUTLS_X509_FMT_PEM), "key");
   }
-  fprintf(out, "{\"interface\":\"" INTERFACE "\",\"name\":\"ngtcp2 %s\"}\n", ngtcp2_version(0)->version_str);
-  fflush(out);
-}
-
-int main(void) {
-  in = fdopen(dup(0), "r");
-  out = fdopen(dup(0), "w");
-  if (in == NULL || out == NULL) {
-    fail("file descriptor 0 is not open");
-  }
-  gnutls_global_set_time_function(virtual_time);
-  for (size_t at = 0; at < sizeof block; at++) {
-    block[at] = (uint8_t)(at % PERIOD);
-  }
-  local_address.sin_family = peer_address.sin_family = AF_INET;
-  local_address.sin_port = htons(1);
-  peer_address.sin_port = htons(2);
-  char *line = NULL;
-  size_t room = 0;
-  if (getline(&line, &room, in) <= 0) {
-    return 0;
-  }
-  set_up(line);
-  while (getline(&line, &room, in) > 0) {
-    step(line);
-  }
-  return 0;
 }

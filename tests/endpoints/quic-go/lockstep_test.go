@@ -2,7 +2,7 @@
 
 // Package lockstep runs quic-go in lock-step with satlab's virtual time (docs/virtual-interface.md), as client or server
 // by the set-up. quic-go takes its time from the package time, whose clock is virtual within testing/synctest: therefore
-// this is a test binary. Build: go test -c -o lockstep. Start: ./lockstep; file descriptor 0 is the socket to satlab.
+// this is a test binary. Build: make. Start: ./lockstep; file descriptor 0 is the socket to satlab.
 package lockstep
 
 import (
@@ -20,6 +20,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,7 @@ import (
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
+	_ "unsafe" // for linkname
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/qlog"
@@ -34,16 +36,17 @@ import (
 )
 
 const (
-	protocol = "satlab/virtual-interface/1"
-	stack    = "quic-go 0.65.0"
-	period   = 251
-	usual    = 64 << 20         // flow control, bytes: more than 250 Mbit/s times 650 ms
-	tick     = time.Millisecond // no one can ask synctest for its next timer
-	latest   = 32               // a timer is late by at most this part of the time since the last datagram
-	longest  = 20 * time.Millisecond
-	most     = 1000 // datagrams of a message
-	packet   = 1280 // bytes: a full one
-	idle     = 10 * time.Minute
+	protocol    = "satlab/virtual-interface/1"
+	stack       = "quic-go 0.65.0"
+	period      = 251
+	usual       = 64 << 20         // flow control, bytes: more than 250 Mbit/s times 650 ms
+	tick        = time.Millisecond // no one can ask synctest for its next timer
+	latest      = 32               // a timer is late by at most this part of the time since the last datagram
+	longest     = 20 * time.Millisecond
+	most        = 1000 // datagrams of a message
+	packet      = 1280 // bytes: a full one
+	idle        = 10 * time.Minute
+	mostGarbage = 16384 // datagrams
 )
 
 // window is the flow-control window of a stream and of the connection; RECEIVE_WINDOW in the environment replaces it.
@@ -142,14 +145,15 @@ func (w *wire) take() [][]byte {
 // changes only its own report.
 type endpoint struct {
 	setup
-	wire   *wire
-	peer   net.Addr
-	pair   *quic.Transport
-	tls    *tls.Config
-	mutex  sync.Mutex
-	report report
-	number int
-	active int64 // ns: when a datagram came or went last
+	wire    *wire
+	peer    net.Addr
+	pair    *quic.Transport
+	tls     *tls.Config
+	mutex   sync.Mutex
+	report  report
+	number  int
+	active  int64 // ns: when a datagram came or went last
+	garbage int   // datagrams since memory was freed
 }
 
 func (e *endpoint) sends() bool { return (e.Role == "client") == (e.Direction == "upload") }
@@ -433,14 +437,16 @@ func newEndpoint(s setup, conn net.PacketConn, peer net.Addr) (*endpoint, error)
 
 // step lets the time pass until now, with what has arrived, and returns what was sent meanwhile.
 func (e *endpoint) step(zero time.Time, s step, arrived [][]byte) (answer, [][]byte) {
+	reseed(uint64(s.Now) ^ e.Seed)
 	time.Sleep(time.Until(zero.Add(time.Duration(s.Now))))
 	if s.Start {
 		e.begin()
 	}
-	for _, data := range arrived {
-		e.wire.in <- data
-	}
 	synctest.Wait()
+	for _, data := range arrived { // one after the other: a goroutine that waits for several things takes any
+		e.wire.in <- data
+		synctest.Wait()
+	}
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	made := answer{Datagrams: []head{}, Report: e.report}
@@ -455,8 +461,28 @@ func (e *endpoint) step(zero time.Time, s step, arrived [][]byte) (answer, [][]b
 	if s.Start || len(arrived) > 0 || len(sent) > 0 {
 		e.active = s.Now
 	}
+	e.collect(len(arrived) + len(sent))
 	made.Timer = s.Now + min(max((s.Now-e.active)/latest, tick.Nanoseconds()), longest.Nanoseconds())
 	return made, sent
+}
+
+// seedScheduler is the runtime's if it was built with the Makefile's overlay, and nil otherwise.
+//
+//go:linkname seedScheduler runtime.seedScheduler
+var seedScheduler func(uint64)
+
+func reseed(seed uint64) {
+	if seedScheduler != nil {
+		seedScheduler(seed)
+	}
+}
+
+// collect frees memory between steps alone: it would change the order of goroutines.
+func (e *endpoint) collect(datagrams int) {
+	if e.garbage += datagrams; e.garbage > mostGarbage {
+		e.garbage = 0
+		runtime.GC()
+	}
 }
 
 func receive(pipe *bufio.Reader, message any) error {
@@ -485,6 +511,7 @@ func TestLockstep(t *testing.T) {
 		t.Skip("on the real clock")
 	}
 	runtime.GOMAXPROCS(1) // goroutines run one at a time: with more, repeats differ by who came first
+	debug.SetGCPercent(-1)
 	pipe := bufio.NewReaderSize(os.Stdin, 1<<20)
 	var s setup
 	if err := receive(pipe, &s); err != nil {
