@@ -357,7 +357,7 @@ def page_loads(report: RunReport) -> dict[tuple[str, str], dict[str, str]]:
     return {(row["Metric"], row["Protocol"]): row for row in named(report.page_loads())}
 
 
-@pytest.mark.promise("P100")
+@pytest.mark.promise("P34")
 def test_the_part_of_the_host_is_shown_with_the_page_load_time(tmp_path: Path) -> None:
     run = example_run.write(tmp_path, Example(duration_s=0, loads={"h3": 3}))
     cells = {row[0]: row[2] for row in see(run).page_loads().rows}

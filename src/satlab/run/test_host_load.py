@@ -65,7 +65,7 @@ def load(
     return PageLoad.model_validate(page_load("h3", index, random.Random(index)) | change | cpu)  # noqa: S311
 
 
-@pytest.mark.promise("P100")
+@pytest.mark.promise("P34")
 def test_a_load_that_is_the_host_s_for_a_large_part_is_marked() -> None:
     known = BrowserYardsticks(yardsticks=[KEPLER])
     fast, slow = (

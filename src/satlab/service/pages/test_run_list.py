@@ -326,7 +326,7 @@ def test_equal_runs_are_samples_and_differences_have_intervals() -> None:
     assert turned[0].lines[1].state == "up"
 
 
-@pytest.mark.promise("P100")
+@pytest.mark.promise("P34")
 def test_runs_of_hosts_with_unequal_browsers_say_so() -> None:
     def measured(key: str, yardstick_ms: float) -> Compared:
         row = goodput(10e6)
