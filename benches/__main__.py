@@ -210,6 +210,34 @@ def bench_host_load(
     return ExitStatus.OK
 
 
+@command(group=bench_app, name="browser-speed")
+def bench_browser_speed(
+    levels: Annotated[
+        str, typer.Option(help="By how much the browser is slowed down (CDP), N,N,...; 1 to 20.")
+    ] = "1,2,4,6",
+    samples: Annotated[int, typer.Option(help="Page loads at each level.", min=2, max=1000)] = 20,
+    kind: Annotated[
+        Literal["h1", "h2", "h3"], typer.Option(help="HTTP/1.1 (h1), HTTP/2 (h2) or HTTP/3 (h3).")
+    ] = "h3",
+    profile: Annotated[str, typer.Option(help="Profile of the link.")] = "leo",
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
+    json_lines: JsonResult = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure page loads of a browser on slower and slower hosts, and whether satlab marks those
+    that are slower.
+    """
+    from benches import throttled_browser
+
+    needs.ensure("lab", "quic")
+    needs.root(NETNS)
+    result = throttled_browser.measure(
+        [float(n) for n in levels.split(",")], samples, kind, profile, out, ProgressLog(quiet)
+    )
+    show(result, throttled_browser.lines(result), as_json=json_lines)
+    return ExitStatus.OK
+
+
 @command(group=bench_app, name="confinement")
 def bench_confinement(
     pairs: Annotated[

@@ -26,7 +26,9 @@ HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_
 time of a known task, tasks above 50 ms.
 """
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
-SUMMARISED = (*METRICS, *observed_page_loads.METRICS)
+HOST_PART = "browser_host_ms"
+"""The part of a Page Load Time that is the host's (`browser_yardstick.host_ms`)."""
+SUMMARISED = (*METRICS, *observed_page_loads.METRICS, HOST_PART)
 """Metrics whose median over loads is a record, too."""
 PERCENTILES = (75, 95)
 MIN_FOR_PERCENTILES = 20
@@ -81,15 +83,20 @@ class PageLoad(Load):
         default=None,
         description="duration of a fixed task in the browser: the longer of one before and one after the load",
     )
+    cpu_slowdown: float = Field(
+        default=1.0, ge=1, description="by how much the browser's main thread was slowed down"
+    )
     long_tasks_ms: float | None = Field(
         default=None, description="total duration of tasks of the page that took more than 50 ms"
     )
     resources: list[Resource]
 
 
-def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]:
-    """Return the page metrics of one load (label load: its index), its completeness and its CPU
-    time.
+def records(
+    load: PageLoad, labels: Mapping[str, str], pep: str, host_ms: float | None = None
+) -> list[Record]:
+    """Return the page metrics of one load (label load: its index), its completeness, its CPU time
+    and the host's part of it.
 
     `pep` is the proxy on its path, as `pep.during` has it.
 
@@ -115,6 +122,8 @@ def records(load: PageLoad, labels: Mapping[str, str], pep: str) -> list[Record]
         for name in HOST_METRICS
         if (value := getattr(load, name)) is not None
     ]
+    if host_ms is not None and load.status == "ok":
+        found.append(Record(HOST_PART, host_ms, own))
     return found
 
 

@@ -14,6 +14,7 @@ import polars as pl
 from pydantic import Field
 
 from collect import (
+    browser_yardstick,
     calibration,
     curl,
     fec,
@@ -33,6 +34,7 @@ from collect import (
     terminals,
     video,
 )
+from collect.browser_yardstick import BrowserYardsticks
 from collect.jobs import Job
 from collect.observed_page_loads import PageObservation
 from collect.page_loads import PageLoad
@@ -106,6 +108,7 @@ class Stored(Model):
 
     loads: list[StoredLoad]
     legs: list[Leg]
+    yardsticks: BrowserYardsticks = Field(default_factory=BrowserYardsticks)
     observations: list[StoredObservation] = Field(default_factory=list)
 
 
@@ -202,6 +205,7 @@ def stored(run_dir: Path) -> Stored:
             if not isinstance(load, Unreadable)
         ],
         legs=[_leg(record) for record in found],
+        yardsticks=_yardsticks(raw)[0],
         observations=[
             StoredObservation(pep=pep.during(job, ended), load=load)
             for job, load in _of_browsers(raw, ended, observed_page_loads.STAT, PageObservation)
@@ -300,8 +304,9 @@ def _pages(
         own = peps[labels["instance"]]
         fault = "" if limits is None else physical_floors.load_fault(load, own, limits)
         counted = load.model_copy(update={"status": "failed", "reason": fault}) if fault else load
-        return page_loads.records(counted, labels, own)
+        return page_loads.records(counted, labels, own, browser_yardstick.host_ms(load, known))
 
+    known, notes = _yardsticks(raw)
     reader = _Reader(
         "satlab_page_load",
         page_loads.STAT,
@@ -310,7 +315,27 @@ def _pages(
         possible,
     )
     found = _documents(raw, ended, reader)
-    return [*found, *page_loads.over_loads(found)]
+    return [*notes, *found, *page_loads.over_loads(found)]
+
+
+def _yardsticks(raw: Path) -> tuple[BrowserYardsticks, list[Record]]:
+    """Return the yardsticks of the run's host, and their records. Runs of earlier versions, and
+    those of other hosts than this one's namespaces, have none.
+    """
+    if browser_yardstick.FILE not in listing(raw, "."):
+        return BrowserYardsticks(), []
+    name = browser_yardstick.FILE
+    content = read_json(raw, name, BrowserYardsticks.model_validate_json)
+    if isinstance(content, Unreadable):
+        return BrowserYardsticks(), [failed(browser_yardstick.METRIC, {}, content.reason)]
+    return content, [
+        Record(
+            browser_yardstick.METRIC,
+            one.page_load_time_ms,
+            {"page": one.page, "protocol": one.protocol, "stamp": one.stamp},
+        )
+        for one in content.yardsticks
+    ]
 
 
 def _observations(

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from collect import (
+    browser_yardstick,
     calibration,
     curl,
     fec,
@@ -30,6 +31,7 @@ from collect import (
     tcp_parameters,
     video,
 )
+from satlab.campaign import kept_runs
 from satlab.campaign.campaign_file import CampaignFile
 from satlab.campaign.hosts_file import HostsFile
 from satlab.campaign.plan_file import Plan
@@ -48,6 +50,7 @@ from tools import generated_docs, job_files, synthetic_pages
 
 BASE = PROFILES / "_base"
 RECORDS: Mapping[str, Any] = {
+    "browser-yardsticks": browser_yardstick.BrowserYardsticks,
     "calibration": calibration.Calibration,
     "campaign-file": CampaignFile,
     "campaign-hosts": HostsFile,
@@ -62,6 +65,7 @@ RECORDS: Mapping[str, Any] = {
     "manifest": run_manifest.Manifest,
     "page-load": page_loads.PageLoad,
     "page-observation": observed_page_loads.PageObservation,
+    "paper-runs": kept_runs.KeptRuns,
     "pep": pep.Pep,
     "ping": ping.Ping,
     "rootd-request": protocol.Request,

@@ -255,6 +255,35 @@ def test_a_driver_that_fails_leaves_a_failed_record(monkeypatch: pytest.MonkeyPa
     )
 
 
+def test_the_browser_is_slowed_down_before_its_known_task(
+    monkeypatch: pytest.MonkeyPatch, timeline: Any
+) -> None:
+    said: list[Any] = []
+
+    class Driver:
+        def execute_cdp_cmd(self, name: str, params: Any) -> None:
+            said.append((name, params))
+
+        def execute_script(self, _: str) -> tuple[float, int]:
+            said.append("task")
+            return 40.0, 0
+
+        def get(self, _: str) -> None:
+            said.append("page")
+
+        def execute_async_script(self, *_: Any) -> Any:
+            return timeline
+
+    monkeypatch.setattr(job, "fresh_browser", lambda *_: contextlib.nullcontext(Driver()))
+    record = job.load(target(), PROGRAMS, 0, 33.0, 4.0)
+    assert PageLoad.model_validate(record).cpu_slowdown == 4
+    slow = ("Emulation.setCPUThrottlingRate", {"rate": 4.0})
+    assert said == [slow, "task", "page", "task"]
+    said.clear()
+    assert job.load(target(), PROGRAMS, 0, 33.0)["cpu_slowdown"] == 1
+    assert said == ["task", "page", "task"]
+
+
 def test_all_loads_run_although_one_fails(monkeypatch: pytest.MonkeyPatch, timeline: Any) -> None:
     published = []
     broken = copy.deepcopy(timeline)
@@ -457,7 +486,14 @@ def test_the_descriptor_names_the_arguments_of_the_script() -> None:
     level = load_job(HERE).level
     assert [a.name for a in level.required] == ["protocol", "server_ip"]
     flags = {a.flag: a.name for a in level.optional}
-    assert flags == {"-p": "page", "-n": "runs", "-t": "timeout", "-o": "observed", "-l": "logs"}
+    assert flags == {
+        "-p": "page",
+        "-n": "runs",
+        "-t": "timeout",
+        "-o": "observed",
+        "-c": "cpu_slowdown",
+        "-l": "logs",
+    }
     defaults = vars(job.parser().parse_args(["h1", "198.18.4.2"]))
     assert {a.name: a.default for a in level.optional} == {
         name: defaults[name] for name in flags.values()

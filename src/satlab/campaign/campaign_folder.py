@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The folder of a campaign, and the files in it.
 
-`plan.json`, `tasks/RULE/ID/{attempt-N/,task.json}`, `logs/`, `dataset/`, `report/`.
+`plan.json`, `tasks/RULE/ID/{attempt-N/,task.json,reopened}`, `logs/`, `dataset/`, `report/`.
 """
 
 import contextlib
@@ -49,6 +49,31 @@ class CampaignFolder:
     def left(self, plan: Plan) -> list[Task]:
         """Return the tasks that are not done."""
         return [task for task in plan.tasks if not self.is_done(task)]
+
+    def marked(self, plan: Plan) -> list[Task]:
+        """Return the tasks that are done and out of calibration."""
+        return [task for task in plan.tasks if self._is_marked(task)]
+
+    def _is_marked(self, task: Task) -> bool:
+        found = self.read(task)
+        return found is not None and task_record.is_off(
+            task.rule,
+            found.last.exit_status,
+            self.of(task) / found.counts / task_record.OUTPUT,
+        )
+
+    def reopen(self, task: Task) -> None:
+        """Let a task that is done run again. Its attempts stay, and use up none of its retries."""
+        count = len(self.attempts(task))
+        write_atomically(self.of(task) / task_record.REOPENED, f"{count}\n")
+        (self.of(task) / task_record.TASK).unlink()
+
+    def attempts_before(self, task: Task) -> int:
+        """Return the number of attempts before the task was reopened; 0 if it was not."""
+        try:
+            return int((self.of(task) / task_record.REOPENED).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return 0
 
     def read(self, task: Task) -> TaskRecord | None:
         """Return a task's record; None without one, or with an invalid one."""

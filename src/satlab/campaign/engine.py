@@ -65,7 +65,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Engine:
-    """A campaign that is to run in a folder; with `replace` the folder may have another plan."""
+    """A campaign that is to run in a folder; with `replace` the folder may have another plan, and
+    tasks out of calibration are repeated.
+    """
 
     plan: Plan
     folder: CampaignFolder
@@ -96,6 +98,8 @@ class Engine:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         with locked(self.folder.path / ".lock", POLL_S):
             digest = self.folder.begin(self.plan, replace=self.replace)
+            for task in self.folder.marked(self.plan) if self.replace else ():
+                self.folder.reopen(task)
             left = self.folder.left(self.plan)
             log.line(
                 f"{self.folder.path}: {len(left)} of {len(self.plan.tasks)} tasks left, estimated"

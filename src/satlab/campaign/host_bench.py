@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from satlab.campaign import host_stamp
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
 from satlab.common.files import write_atomically
 from satlab.link.config import LinkRequest
-from satlab.run import calibrate
+from satlab.run import calibrate, host_stamp
 from satlab.run.lab_session import QUIET, NetnsHost, new_lab_id
 
 LIMIT_S = 60.0

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from satlab.campaign import attempt, host_stamp
+from satlab.campaign import attempt
 from satlab.campaign.plan_file import Task
 from satlab.campaign.task_record import Ended
 from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.locks import open_lock, try_lock
-from satlab.run import quiet_host
+from satlab.run import host_stamp, quiet_host
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Identifies the machine: nodes with equal content share its cores (random(4))."""

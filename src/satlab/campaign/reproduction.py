@@ -18,11 +18,12 @@ import polars as pl
 
 from collect import run_records
 from collect.run_records import RunFolderError
-from satlab.campaign import dataset, planner, task_samples
+from satlab.campaign import dataset, kept_runs, planner, task_samples
 from satlab.campaign import plan_file as plans
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.dataset import Collected
 from satlab.campaign.engine import Engine, Options
+from satlab.campaign.kept_runs import KeptRun
 from satlab.campaign.plan_file import Plan, Task
 from satlab.campaign.task_request import Flows
 from satlab.common import console, paths
@@ -39,14 +40,16 @@ from satlab.papers.shipped_papers import Clock
 from satlab.run import sandboxed_reader, scenario_run
 from satlab.run.quiet_host import Patience
 
-QUICK_RUNS = 1
+DECIDED = ("holds", "does not hold")
 DEADLINE_S = 3600.0
 """Longest time of one attempt at a run, s; the longest lab takes 20 min."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Options of `satlab reproduce`. None selects the default, or the value of the resumed folder."""
+    """Options of `satlab reproduce`. None selects the default, or the value of the resumed folder;
+    `quick` has as many runs of each cell as a conclusion needs.
+    """
 
     paper: str
     clock: Clock | None = None
@@ -58,20 +61,26 @@ class Request:
     out: Path = Path("runs")
     patience: Patience = field(default_factory=Patience)
     rate_once: bool = False
+    keep: Path | None = None
 
 
 @dataclass
 class Reproduction:
-    """A paper's campaign, checked and not begun."""
+    """A paper's campaign, checked and not begun. `kept` are runs of earlier sittings, from the file
+    `keep`.
+    """
 
     about: Paper
     engine: Engine
+    keep: Path | None = None
+    kept: Sequence[KeptRun] = ()
     log: ProgressLog = field(default_factory=ProgressLog)
     results: PaperResults | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the planned runs."""
-        plan, left = self.engine.plan, self.engine.folder.left(self.engine.plan)
+        plan, folder = self.engine.plan, self.engine.folder
+        left = [*folder.left(plan), *folder.marked(plan)]
         cells = _cells(plan)
         described = [
             {
@@ -100,7 +109,8 @@ class Reproduction:
         """Run the remaining tasks, judge all and write results and page, also of an incomplete
         reproduction.
 
-        Status 1: a run failed; 4: one is out of calibration; 130: stopped. Raises HostError.
+        Status 1: a run failed; 6: no conclusion was decided; 4: a run is out of calibration; 130:
+        stopped. Raises HostError.
         """
         go_on = f"satlab reproduce {self.about.name} --resume {self.engine.folder.path}"
         try:
@@ -116,6 +126,9 @@ class Reproduction:
         runs = [run for of_cell in found.runs.values() for run in of_cell]
         if len(runs) < found.planned or any(run.failed for run in runs):
             return ExitStatus.FAILED
+        if found.paper.conclusions and not any(one.verdict in DECIDED for one in found.judgements):
+            self.log.line("no conclusion was decided; the report says what is missing")
+            return ExitStatus.UNDECIDED
         is_off = any(run.is_uncalibrated for run in runs)
         return ExitStatus.UNCALIBRATED if is_off else ExitStatus.OK
 
@@ -124,7 +137,11 @@ class Reproduction:
         folder = self.engine.folder
         with self.log.step("tables and report"):
             collected = dataset.collect(self.engine.plan, folder)
-            found = judged(self.engine.plan, folder, collected, is_own=True)
+            found = judged(self.engine.plan, folder, collected, self.kept, is_own=True)
+            if self.keep is not None:
+                new = _kept(self.engine.plan, folder, collected)
+                kept_runs.write(self.keep, self.about.name, kept_runs.merged(self.kept, new))
+                chown_to_caller(self.keep)
             results.write(found, folder.path / "report")
             path = paper_report.write(folder.path, found, folder.path / "report" / "index.html")
             chown_to_caller(folder.path)
@@ -160,6 +177,12 @@ def prepare(request: Request) -> Reproduction:
         planner.of_paper(about, cell, tuple(range(1, numbers[cell.id] + 1))) for cell in cells
     ]
     plan = planner.of_drafts(about.name, drafts, about.name, DEADLINE_S)
+    kept: Sequence[KeptRun] = ()
+    if request.keep is not None:
+        if not all(cell.run for cell in about.cells):
+            raise ConfigError("--keep is for papers of scenarios", hint="leave it out")
+        kept = kept_runs.current(kept_runs.load(request.keep, about.name), plan, _cells(plan))
+        plan = kept_runs.without(plan, kept, _cells(plan))
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = CampaignFolder(request.resume or request.out / f"{about.name}-{stamp}")
     options = Options(
@@ -168,7 +191,9 @@ def prepare(request: Request) -> Reproduction:
         wait_quiet_s=request.patience.wait_quiet_s,
         rate_once=request.rate_once,
     )
-    return Reproduction(about, Engine(plan, folder, options, replace=True))
+    return Reproduction(
+        about, Engine(plan, folder, options, replace=True), keep=request.keep, kept=kept
+    )
 
 
 def _plan_of(folder: Path, name: str) -> Plan:
@@ -205,19 +230,23 @@ def _cells(plan: Plan) -> dict[str, str]:
 
 
 def _counts(plan: Plan) -> Counter[str]:
-    """Return the number of runs of each cell by the paper's ids."""
+    """Return the number of runs of each cell by the paper's ids, with runs kept elsewhere."""
     cells = _cells(plan)
-    return Counter(cells[task.cell] for task in plan.tasks)
+    found = Counter[str]()
+    for task in plan.tasks:
+        found[cells[task.cell]] = max(found[cells[task.cell]], task.number)
+    return found
 
 
 def _numbers(about: Paper, request: Request, before: Plan | None) -> dict[str, int]:
     """Return the ids of cells to run and the number of runs of each: as requested, else as in the
     resumed folder, else as in the paper.
     """
-    runs = request.runs or (QUICK_RUNS if request.quick and before is None else None)
+    runs = request.runs
     chosen = about.select(request.cells, quick=request.quick)
     if before is None:
-        return {cell.id: runs or about.runs_of(cell) for cell in chosen}
+        usual_of = about.needed_of if request.quick else about.runs_of
+        return {cell.id: runs or usual_of(cell) for cell in chosen}
     if (clock := _clock(before)) != about.clock:
         hint = f"satlab reproduce {about.name} --clock {clock} --resume ..."
         raise ConfigError(f"the folder is a campaign on the {clock} clock", hint=hint)
@@ -255,9 +284,14 @@ def _jobs(request: Request, clock: Clock) -> int | None:
 
 
 def judged(
-    plan: Plan, folder: CampaignFolder, collected: Collected, *, is_own: bool = False
+    plan: Plan,
+    folder: CampaignFolder,
+    collected: Collected,
+    kept: Sequence[KeptRun] = (),
+    *,
+    is_own: bool = False,
 ) -> PaperResults:
-    """Return a paper's judgement of the finished runs of its campaign.
+    """Return a paper's judgement of the finished runs of its campaign, and of `kept` ones.
 
     `is_own`: this satlab has run it, so the tables of its runs are read. The raw files of others'
     runs are parsed again, in a sandbox.
@@ -268,16 +302,30 @@ def judged(
     about = task_samples.paper_of(next(iter(plan.cells.values())))
     ids = _cells(plan)
     runs: dict[str, list[Run]] = {name: [] for name in ids.values()}
+    planned = {(ids[task.cell], task.number) for task in plan.tasks}
+    for one in kept:
+        if (one.cell, one.number) not in planned:
+            runs.setdefault(one.cell, []).append(one.run())
+    count = sum(map(len, runs.values()))
     for task in plan.tasks:
         if (found := _run(task, folder, collected, is_own)) is not None:
             runs[ids[task.cell]].append(found)
     cells = [cell for cell in about.cells if cell.id in runs]
-    return PaperResults(about, runs, cells, len(plan.tasks))
+    return PaperResults(about, runs, cells, count + len(plan.tasks))
 
 
-def _run(
-    task: Task, folder: CampaignFolder, collected: Collected, is_own: bool
-) -> Run | None:
+def _kept(plan: Plan, folder: CampaignFolder, collected: Collected) -> list[KeptRun]:
+    """Return the finished runs of a campaign for the file that keeps them."""
+    ids = _cells(plan)
+    return [
+        kept_runs.of_task(task, ids[task.cell], record, found)
+        for task in plan.tasks
+        if (record := collected.records[task.id]) is not None
+        and (found := _run(task, folder, collected, is_own=True)) is not None
+    ]
+
+
+def _run(task: Task, folder: CampaignFolder, collected: Collected, is_own: bool) -> Run | None:
     """Return the run of a task; None if the task is not done, or left no outcome."""
     found = collected.records[task.id]
     if found is None or task.id in collected.changed:

@@ -15,14 +15,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from satlab import __version__
-from satlab.campaign import host_stamp
 from satlab.campaign.plan_file import Id
 from satlab.campaign.task_request import Request, Rule, Strict
 from satlab.common import plain_files
 from satlab.common.errors import ExitStatus
-from satlab.run import manifest
+from satlab.run import host_stamp, manifest
 
 ATTEMPT, TASK, OUTPUT, LOG = "attempt.json", "task.json", "output.json", "log"
+REOPENED = "reopened"
+"""File with the number of attempts that a task had when it was reopened."""
 Status = Literal["ok", "failed", "out of calibration"]
 MOST_FILES, MOST_DEPTH, MOST_BYTES = 100_000, 32, 64 << 30
 """Limits of what an attempt leaves, files, folders in each other, bytes."""

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from satlab.campaign import engine, host_bench, host_stamp, task_record
+from satlab.campaign import engine, host_bench, task_record
 from satlab.campaign.engine import Options
 from satlab.campaign.host_bench import ReleaseErrors, TimerBaseline
 from satlab.campaign.plan_file import Plan
 from satlab.campaign.test_worker import run_task
 from satlab.common.console import ProgressLog
+from satlab.run import host_stamp
 
 QUIET = ProgressLog(quiet=True)
 

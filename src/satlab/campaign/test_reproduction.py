@@ -16,6 +16,7 @@ from satlab.campaign import dataset, engine, planner, reproduction, task_request
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.plan_file import Plan, Task
 from satlab.campaign.test_worker import record_end, run_task
+from satlab.campaign.worker import Worker
 from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
@@ -79,7 +80,9 @@ def test_p259_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
     measured: tuple[CampaignFolder, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def table(run: Path, **_: bool) -> collect.Collected:
-        return collect.Collected(pl.scan_parquet(run / "records.parquet"), collect.Stored(loads=[], legs=[]))
+        return collect.Collected(
+            pl.scan_parquet(run / "records.parquet"), collect.Stored(loads=[], legs=[])
+        )
 
     monkeypatch.setattr(sandboxed_reader, "without_writing", table)
     where, plan = measured
@@ -191,8 +194,8 @@ def test_a_dry_run_names_every_cell_and_touches_nothing(tmp_path: Path) -> None:
     request = reproduction.Request("seed-003", quick=True, out=tmp_path)
     plan = reproduction.prepare(request).document()
     assert (set(plan["runs"].values()), plan["runs_left"], plan["labs"]) == (
-        {1},
-        len(plan["cells"]),
+        {3},
+        3 * len(plan["cells"]),
         0,
     )
     labs = reproduction.Request("seed-002", runs=3, cells=["geo/0/h1"], out=tmp_path)
@@ -208,13 +211,14 @@ def test_a_dry_run_names_every_cell_and_touches_nothing(tmp_path: Path) -> None:
 def test_a_campaign_has_the_runs_of_the_file_unless_a_number_is_asked_for(tmp_path: Path) -> None:
     request = reproduction.Request("seed-001", "real", cells=["dvb/1/s10/cubic", "dvb/1/s5/cubic"])
     names = [task.id for task in reproduction.prepare(request).engine.plan.tasks]
-    fives = [f"dvb-1-s5-cubic.{number}" for number in range(1, 6)]
-    assert names == ["dvb-1-s10-cubic.1", *fives]
+    both = [f"dvb-1-{code}-cubic.{number}" for number in (1, 2, 3) for code in ("s10", "s5")]
+    assert names == [*both, "dvb-1-s5-cubic.4", "dvb-1-s5-cubic.5"], "a long download three times"
     plan = reproduction.prepare(
         reproduction.Request("seed-001", "real", cells=["dvb/1/*/cubic"], parallel="1")
     ).document()
-    assert (plan["labs"], plan["left"][0]["cell"]) == (12, "dvb/1/none/cubic")
-    assert plan["estimate_s"] == round(405.91 + 291.02 + 5 * (31.11 + 24.67) + 12 * paper.LAB_S)
+    assert (plan["labs"], plan["left"][0]["cell"]) == (16, "dvb/1/none/cubic")
+    total_s = 3 * (405.91 + 291.02) + 5 * (31.11 + 24.67)
+    assert plan["estimate_s"] == round(total_s + 16 * paper.LAB_S)
 
 
 @pytest.mark.promise("P89")
@@ -245,6 +249,34 @@ def test_a_folder_is_resumed_and_may_grow(tmp_path: Path) -> None:
         again(clock="real")
 
 
+@pytest.mark.promise("P89")
+def test_a_resumed_reproduction_repeats_what_is_out_of_calibration(
+    tmp_path: Path, script: Path
+) -> None:
+    asked = reproduction.Request("seed-003", "real", cells=["test4/*"], runs=1, out=tmp_path)
+    work = reproduction.prepare(asked)
+    where, plan = work.engine.folder, work.engine.plan
+    sha256 = where.begin(plan)
+
+    def attempt(number: int, off: list[str]) -> None:
+        found = json.dumps(outcome(request_of(plan, number)) | {"calibration": off})
+        script.write_text(f"print('''{found}''')\nraise SystemExit({4 if off else 0})")
+        task = plan.tasks[number]
+        assert Worker(where, sha256, 0).work(task.id, threading.Event()) == ExitStatus.OK
+
+    attempt(0, [])
+    attempt(1, ["rtt_ms"])
+    (marked,) = where.marked(plan)
+    again = reproduction.prepare(reproduction.Request("seed-003", resume=where.path))
+    assert again.document()["runs_left"] == 1 and where.is_done(marked), "a dry run changes nothing"
+    where.reopen(marked)
+    assert where.left(plan) == [marked] == [plan.tasks[1]]
+    attempt(1, [])
+    found = where.read(marked)
+    assert found is not None and (found.status, found.counts) == ("ok", "attempt-2")
+    assert [one.exit_status for one in found.attempts] == [4, 0] and not where.marked(plan)
+
+
 def request_of(plan: Plan, number: int) -> dict[str, Any]:
     flows: dict[str, Any] = task_request.files(plan.tasks[number].request)["flows.json"]
     return flows
@@ -259,31 +291,36 @@ def test_labs_wait_for_a_quiet_host_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "status"),
+    ("output", "runs", "status"),
     [
-        ({"calibration": []}, ExitStatus.OK),
-        ({"calibration": ["rtt_ms"]}, ExitStatus.UNCALIBRATED),
-        (None, ExitStatus.FAILED),
+        ({"calibration": []}, 5, ExitStatus.OK),
+        ({"calibration": []}, 1, ExitStatus.UNDECIDED),
+        ({"calibration": ["rtt_ms"]}, 6, ExitStatus.UNCALIBRATED),
+        ({"calibration": ["rtt_ms"]}, 1, ExitStatus.UNDECIDED),
+        (None, 5, ExitStatus.FAILED),
     ],
 )
+@pytest.mark.promise("P34")
 def test_the_exit_status_is_that_of_the_worst_run(
     output: dict[str, Any] | None,
+    runs: int,
     status: ExitStatus,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = reproduction.Request("seed-003", "real", cells=["test4/*"], runs=1, out=tmp_path)
+    asked = reproduction.Request("seed-003", "real", cells=["test4/*"], runs=runs, out=tmp_path)
     work = reproduction.prepare(asked)
     where, plan = work.engine.folder, work.engine.plan
     sha256 = where.begin(plan)
     for number, task in enumerate(plan.tasks):
         found = outcome(request_of(plan, number)) | {"calibration": []}
         is_last = number == len(plan.tasks) - 1
-        text = json.dumps(found | (output or {})) if output or not is_last else ""
+        found |= (output or {}) if is_last else {}
+        text = json.dumps(found) if output or not is_last else ""
         record_end(where, task, sha256, text)
     monkeypatch.setattr(engine, "is_installed", lambda: True)
     assert work.run(threading.Event()) == status
-    assert work.results is not None and work.results.planned == 2
+    assert work.results is not None and work.results.planned == 2 * runs
     page = (where.path / "report" / "index.html").read_text()
     assert "runs done, on the real clock" in page and str(where.path) in page
     done = CliRunner().invoke(app, ["campaign", "report", str(where.path)])

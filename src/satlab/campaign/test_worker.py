@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from satlab.campaign import attempt, dataset, task_record
+from satlab.campaign import dataset, task_record
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.plan_file import Plan, Task, digest
 from satlab.campaign.task_request import LocalRun, Run
@@ -68,14 +68,6 @@ def campaign(
     )
     where = CampaignFolder(folder)
     return where, plan, where.begin(plan)
-
-
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a Python program that takes the place of a task's command."""
-    program = tmp_path / "command.py"
-    monkeypatch.setattr(attempt, "command", lambda _: [sys.executable, str(program)])
-    return program
 
 
 def work(where: CampaignFolder, sha256: str, name: str = "geo.1", retries: int = 0) -> ExitStatus:

@@ -96,8 +96,9 @@ class Worker:
 
     def _is_final(self, task: Task, ended: list[Attempt]) -> bool:
         """Return whether the last attempt counts: it measured in calibration, or there are no
-        repetitions left.
+        repetitions left. Attempts before a task was reopened do not count.
         """
+        ended = ended[self.folder.attempts_before(task) :]
         if not ended or ended[-1].exit_status == ExitStatus.HOST:
             return False
         off = [

@@ -29,7 +29,7 @@ app = typer.Typer(
     ),
     epilog=(
         "Exit status: 0 done, 1 failed, 2 usage or configuration, 3 host cannot, 4 out of"
-        " calibration, 5 unsupported, 130 stopped."
+        " calibration, 5 unsupported, 6 undecided, 130 stopped."
     ),
 )
 

@@ -298,7 +298,10 @@ def reproduce(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Run only the cells that the conclusions need, each once."),
+        typer.Option(
+            "--quick",
+            help="Run only the cells that the conclusions need, each as often as a verdict needs.",
+        ),
     ] = False,
     runs: Annotated[
         int | None,
@@ -321,6 +324,16 @@ def reproduce(
     resume: Annotated[
         Path | None,
         typer.Option(help="Folder of an earlier campaign: run the tasks that it has not done."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help=(
+                "File that keeps the figures of runs, for papers of scenarios: runs that it has in"
+                " calibration are not repeated, and new ones are added. So several sittings and"
+                " hosts add up."
+            )
+        ),
     ] = None,
     parallel: Annotated[
         str,
@@ -360,7 +373,7 @@ def reproduce(
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
     patience = Patience(wait_quiet, retries)
     request = reproduction.Request(
-        paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once
+        paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once, keep
     )
     needs.ensure("link")
     work = reproduction.prepare(request)

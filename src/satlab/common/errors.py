@@ -18,6 +18,7 @@ class ExitStatus(IntEnum):
     HOST = 3
     UNCALIBRATED = 4
     UNSUPPORTED = 5
+    UNDECIDED = 6
     INTERRUPTED = 130
 
 

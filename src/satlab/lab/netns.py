@@ -318,6 +318,40 @@ def _add_neighbours(lab_id: str, topology: Topology, taps: Mapping[str, Tap]) ->
         _ip(lab_id, own.node, [line])
 
 
+WIRE_NETWORK, WIRE_INTERFACE = "198.18.7.0/30", "wire0"
+WIRE_SERVER = "198.18.7.2"
+
+
+@contextlib.contextmanager
+def bare_wire(lab_id: str, client: str, server: str) -> Iterator[None]:
+    """Join two nodes by a wire that bypasses the link: no delay, loss or limit of its rate. It is
+    taken away at the end.
+
+    Raises:
+        HostError: the kernel refused a step.
+    """
+    ends = {client: "198.18.7.1", server: WIRE_SERVER}
+    first, second = (InterfaceEnd(node, WIRE_INTERFACE, "", IPv4Address(0)) for node in ends)
+    with _host_errors(f"lab {lab_id}: {WIRE_INTERFACE}"):
+        _join(lab_id, first, second, CONTROL_MTU, 3 * VETH_INDEX)
+        try:
+            for node, address in ends.items():
+                on = f"dev {WIRE_INTERFACE}"
+                route = f"{WIRE_NETWORK} {on} proto kernel scope link src {address}"
+                _ip(
+                    lab_id,
+                    node,
+                    [
+                        f"addr add {address}/30 {on}",
+                        f"link set {on} up",
+                        f"route replace {route} congctl {DEFAULT_CONGCTL}",
+                    ],
+                )
+            yield
+        finally:
+            _ip(lab_id, client, [f"link del dev {WIRE_INTERFACE}"])
+
+
 def open_diversion(lab_id: str, node: str, interface: str, arriving: Sequence[str]) -> int:
     """Lead all packets that a node would forward from its interfaces `arriving` into a new TUN, and
     return its open file. What is written there is forwarded as usual. Closing the file undoes all

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One run of a paper's cell: its outcome, and whether it failed or is out of calibration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from collect import browser_yardstick
 from satlab.papers.figures import FIGURES, Spread
 from satlab.papers.scenario_figures import Records
 
@@ -33,6 +34,27 @@ class Run:
         if isinstance(self.outcome, Records):
             return self.spread(figure, 0) is None
         return self.failed
+
+
+def in_calibration(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that are judged; the others are only shown."""
+    return [run for run in runs if not run.is_uncalibrated]
+
+
+def unequal_hosts(runs: Sequence[Run]) -> str:
+    """Return the protocols for which the browsers of the runs' hosts are not equally fast, with
+    their times for the page over a bare wire; "" if they are.
+    """
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if isinstance(run.outcome, Records):
+            for protocol, value in run.outcome.yardsticks_ms.items():
+                found.setdefault(protocol, []).append(value)
+    return ", ".join(
+        f"{protocol}: {min(values):.0f} to {max(values):.0f} ms"
+        for protocol, values in found.items()
+        if browser_yardstick.differ(values)
+    )
 
 
 def of_flows(number: int, outcome: Mapping[str, Any]) -> Run:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
+from collect.page_loads import HOST_PART
 from satlab.papers.scenario_figures import EARLY_S, Records
 
 Outcome = Mapping[str, Any]
@@ -304,10 +305,16 @@ FIGURES: Mapping[str, FigureOf] = {
     "page_load_time_ms": _of_records(
         "Page Load Time", "ms", 0, lambda run: run.figure("page_load_time_ms")
     ),
+    HOST_PART: _of_records(
+        "Page Load Time, of which the host", "ms", 0, lambda run: run.figure(HOST_PART)
+    ),
     "connect_ms": _of_records("Connection established", "ms", 1, lambda r: r.figure("connect_ms")),
     "ttfb_ms": _of_records("Time to first byte", "ms", 0, lambda run: run.figure("ttfb_ms")),
     "reached_2mb_s": _of_records("2 MB received", "s", 2, lambda run: run.reached_s(2_000_000)),
     "reached_10mb_s": _of_records("10 MB received", "s", 2, lambda run: run.reached_s(10_000_000)),
+    "late_mbps": _of_records(
+        f"Goodput after {EARLY_S:g} s", "Mbit/s", 2, lambda run: run.late_mbps, "mean"
+    ),
     "received_5s_bytes": _of_records(
         f"Received after {EARLY_S:g} s", "bytes", 0, lambda run: run.early_bytes, "mean"
     ),

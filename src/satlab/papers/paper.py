@@ -23,6 +23,10 @@ from satlab.papers.shipped_papers import CLOCKS, Clock
 
 LAB_S = 15.0
 """Time for a lab's start, calibration and end, and for the figures of its run, s."""
+FEWEST = 2
+"""Fewest runs of a cell that decide anything: runs differ by seed and start, on the real clock also
+by the host.
+"""
 SPEED = 50
 """Speed of the virtual clock on one core, as a multiple of real time."""
 ReturnQueue = Annotated[float, Field(gt=0)] | Literal["forward"]
@@ -178,6 +182,16 @@ class Agreement(Strict):
     at_most: float = Field(gt=0)
 
 
+class Substitute(Strict):
+    """An algorithm that these cells have `here` in place of the paper's. A rule that needs such a
+    cell is undecided.
+    """
+
+    cells: str
+    here: str
+    paper: str
+
+
 class Long(Strict):
     """Number of runs of cells that are expected to take longer than `over_s`. A cell's own `runs`
     takes precedence.
@@ -232,9 +246,6 @@ class Grid(Strict):
 class Paper(Strict):
     """paper.yml, with the fields that real.yml replaces under the real clock, and the `published`
     figures.
-
-    With `leave_out_uncalibrated` runs out of calibration have no figures; otherwise their figures
-    count.
     """
 
     schema_: Literal["satlab/paper/1"] = Field(alias="schema")
@@ -243,13 +254,12 @@ class Paper(Strict):
     source: str
     clock: Clock = "virtual"
     runs: int = Field(default=5, ge=1)
-    least_runs: int = Field(default=1, ge=1)
+    least_runs: int = Field(default=3, ge=FEWEST)
     long: Long | None = None
     start_within_s: float = Field(default=0.5, ge=0)
     duration_s: float = Field(gt=0)
     phases_s: tuple[float, ...] = ()
     phases: tuple[str, ...]
-    leave_out_uncalibrated: bool = False
     links: Mapping[str, Link] = {}
     path: tuple[Stretch, ...] = ()
     return_queue: ReturnQueue = 10
@@ -263,6 +273,7 @@ class Paper(Strict):
     plots: tuple[Plot, ...]
     grids: tuple[Grid, ...] = ()
     agreements: tuple[Agreement, ...] = ()
+    substitutes: tuple[Substitute, ...] = ()
     groups: Mapping[str, str] = {}
     factor_titles: Mapping[str, str] = {}
     published: tuple[Published, ...] = ()
@@ -308,8 +319,14 @@ class Paper(Strict):
         return cell.runs or self.runs
 
     def needed_of(self, cell: Cell) -> int:
-        """Return the number of runs of a cell that a conclusion needs."""
-        return min(self.least_runs, self.runs_of(cell))
+        """Return the number of runs in calibration of a cell that a conclusion needs: fewer than
+        `least_runs` if the cell has fewer by default, but never one, because runs differ.
+        """
+        return max(FEWEST, min(self.least_runs, self.runs_of(cell)))
+
+    def substitute_of(self, cell: str) -> Substitute | None:
+        """Return what a cell has in place of the paper's algorithm."""
+        return next((one for one in self.substitutes if fnmatchcase(cell, one.cells)), None)
 
 
 def expand(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -396,6 +413,11 @@ def load(name: str, clock: Clock = "virtual") -> Paper:
         f"agreements: no figure {one.figure}"
         for one in paper.agreements
         if one.figure not in FIGURES
+    ]
+    faults += [
+        f"substitutes: no cell {one.cells}"
+        for one in paper.substitutes
+        if not any(fnmatchcase(cell.id, one.cells) for cell in paper.cells)
     ]
     faults += [f"path: no link {s.link}" for s in paper.path if s.link not in paper.links]
     faults += [

@@ -36,6 +36,7 @@ def page(folder: Path, results: PaperResults) -> Page:
     sections = [Section.of(result_tables.conclusions(results.judgements))]
     if results.agreements:
         sections.append(Section.of(result_tables.agreements(results)))
+        sections += [Section.of(table) for table in result_tables.deviations(results)]
     sections += [Section.of(grid) for grid in results.grids]
     drawn = [each for plot in paper.plots for each in plots.draw(plot, results)]
     if drawn:
@@ -59,8 +60,9 @@ def page(folder: Path, results: PaperResults) -> Page:
 FIGURES_NOTE = (
     "Of flows: mean and standard deviation over the time of a run, in windows of 1 s for goodput;"
     " ours are means over the runs. Of scenarios: ours are medians, or means of bytes, with bootstrap"
-    " intervals. A rule whose bound lies within the interval of its figure is undecided, and so is"
-    " one with too few runs."
+    " intervals. Only runs in calibration are in ours and are judged; the last column has the others."
+    " A rule whose bound lies within the interval of its figure is undecided, and so is one with too"
+    " few runs in calibration or with another algorithm than the paper's."
 )
 
 
@@ -70,7 +72,7 @@ def _tiles(results: PaperResults) -> Iterator[Tile]:
     yield Tile(f"{len(runs)}/{results.planned}", caption)
     off = sum(run.is_uncalibrated for run in runs)
     if off:
-        yield Tile(str(off), "of them out of calibration, counted below", state="bad")
+        yield Tile(str(off), "of them out of calibration, shown apart and not judged", state="bad")
     deviations: dict[tuple[str, str], list[float]] = {}
     for one in results.comparisons:
         if one.deviation is not None and one.cell.published:

@@ -19,11 +19,13 @@ TIME = "Time (s)"
 
 
 def draw(plot: paper.Plot, results: PaperResults) -> list[Plot]:
-    """Draw a plot of the cells that were run; None if there is none."""
+    """Draw a plot of the cells that have runs in calibration; None if there is none."""
     cells = [
-        cell for cell in results.cells if fnmatchcase(cell.id, plot.cells) and results.runs[cell.id]
+        cell
+        for cell in results.cells
+        if fnmatchcase(cell.id, plot.cells) and results.counted(cell.id)
     ]
-    shown = [(cell, results.runs[cell.id][0]) for cell in cells]
+    shown = [(cell, results.counted(cell.id)[0]) for cell in cells]
     if plot.kind == "over_time":
         groups: dict[str, list[tuple[Cell, Run]]] = {}
         for cell, run in shown:

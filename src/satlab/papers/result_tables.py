@@ -4,8 +4,9 @@
 from collections.abc import Sequence
 
 from satlab.common import console
+from satlab.papers.figures import FIGURES
 from satlab.papers.judgement import Judgement
-from satlab.papers.results import NOTHING, PaperResults
+from satlab.papers.results import NOTHING, AgreementResult, Comparison, PaperResults, signed
 from satlab.report import text_tables
 from satlab.report.page import Cell, Row, State, Table
 
@@ -39,6 +40,40 @@ def agreements(results: PaperResults) -> Table:
     return Table(tuple(rows[0]), cells, verdict="Verdict", title=title)
 
 
+def deviations(results: PaperResults) -> list[Table]:
+    """Return for each figure with a bound of its agreement the deviations from the published ones:
+    a row for each type of cell, a column for each place. Those beyond the bound are marked, and
+    those of too few runs are in brackets.
+    """
+    bounds = {one.agreement.figure: one for one in results.agreements}
+    tables = []
+    for metric, found in bounds.items():
+        of_metric = [one for one in results.comparisons if one.metric == metric and one.published]
+        parts = {id(one): one.cell.id.rpartition("/") for one in of_metric}
+        places = list(dict.fromkeys(place for place, _, _ in parts.values()))
+        rows: dict[str, dict[str, Cell]] = {}
+        for one in of_metric:
+            place, _, kind = parts[id(one)]
+            rows.setdefault(kind, {})[place] = _deviation(one, found)
+        if any(cell.text != NOTHING for row in rows.values() for cell in row.values()):
+            cells: list[Row] = [
+                [kind, *(row.get(place, Cell(NOTHING)) for place in places)]
+                for kind, row in rows.items()
+            ]
+            title = f"Deviation of {FIGURES[metric].title}"
+            tables.append(Table(("Type", *places), cells, numbers=places, title=title))
+    return tables
+
+
+def _deviation(one: Comparison, found: AgreementResult) -> Cell:
+    if one.deviation is None:
+        return Cell(NOTHING)
+    text = signed(one.deviation)
+    if one.cell.id in found.lacking:
+        return Cell(f"({text})")
+    return Cell(text, "bad" if abs(one.deviation) > found.agreement.at_most else "good")
+
+
 def conclusions(judgements: Sequence[Judgement]) -> Table:
     """Return a paper's conclusions, judged; a line for each evidence."""
     rows = [
@@ -60,4 +95,6 @@ def show(results: PaperResults) -> None:
         out.print(text_tables.terminal(grid))
     if results.agreements:
         out.print(text_tables.terminal(agreements(results)))
+    for table in deviations(results):
+        out.print(text_tables.terminal(table))
     out.print(text_tables.terminal(conclusions(results.judgements)))

@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 
+from collect.page_loads import HOST_PART
 from satlab.common.files import write_atomically
 from satlab.common.statistics import Verdict
 from satlab.papers import estimates
-from satlab.papers.cell_run import Run
+from satlab.papers.cell_run import Run, in_calibration
 from satlab.papers.estimates import Ours
 from satlab.papers.figures import FIGURES, RELATIVE, TIMED, least_s
 from satlab.papers.judgement import VERDICT, Judge, Judgement
@@ -34,7 +35,10 @@ class Comparison:
     phase: int
     published: Published | None
     ours: Ours | None
+    """Over the runs in calibration."""
     failed: int
+    marked: Ours | None
+    """Over the `uncalibrated` runs, which are not judged."""
     uncalibrated: int
 
     @property
@@ -67,12 +71,17 @@ class Comparison:
             "In": source,
             "Ours with": self.cell.algorithm,
             "Ours": mine,
-            "Deviation": NOTHING if self.deviation is None else _signed(self.deviation),
+            "Deviation": NOTHING if self.deviation is None else signed(self.deviation),
             "95 % interval": interval,
             "n": str(self.ours.runs if self.ours else 0),
             "Failed": str(self.failed),
-            "Out of calibration": str(self.uncalibrated or NOTHING),
+            "Out of calibration": self._off(figure.digits),
         }
+
+    def _off(self, digits: int) -> str:
+        """Return number and mean of the runs out of calibration."""
+        mean = f" ({_with_spread(self.marked.mean, None, digits)})" if self.marked else ""
+        return f"{self.uncalibrated}{mean}" if self.uncalibrated else NOTHING
 
 
 def _title(metric: str) -> str:
@@ -80,7 +89,8 @@ def _title(metric: str) -> str:
     return f"{figure.title}{f' ({figure.unit})' if figure.unit else ''}"
 
 
-def _signed(share: float) -> str:
+def signed(share: float) -> str:
+    """Return a deviation as text."""
     return f"{share:+.1%}".replace("-", "\N{MINUS SIGN}")
 
 
@@ -101,8 +111,8 @@ def _with_spread(mean: float, sd: float | None, digits: int) -> str:
 @dataclass(frozen=True)
 class AgreementResult:
     """Agreement of a figure with the published values. `median`: median of the `measured` absolute
-    deviations; `misses`: figures beyond the bound. The result is undecided as long as one of the
-    `published` figures lacks runs.
+    deviations; `misses`: figures beyond the bound. The result is undecided as long as cells of the
+    `published` figures lack runs in calibration.
     """
 
     agreement: Agreement
@@ -110,6 +120,7 @@ class AgreementResult:
     measured: int
     median: float | None
     misses: tuple[str, ...]
+    lacking: tuple[str, ...]
     verdict: Verdict
 
     def row(self) -> dict[str, str]:
@@ -121,6 +132,7 @@ class AgreementResult:
             "At most": f"{self.agreement.at_most:.0%}",
             "Verdict": self.verdict,
             "Beyond it": ", ".join(self.misses) or NOTHING,
+            "Too few runs": ", ".join(self.lacking) or NOTHING,
         }
 
 
@@ -135,8 +147,10 @@ class PaperResults:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Return every figure of every cell; figures of phases once for each phase."""
-        return [
+        """Return every figure of every cell; figures of phases once for each phase. The host's part
+        of a page load is left out where no run has it.
+        """
+        every = [
             Comparison(
                 cell,
                 metric,
@@ -144,12 +158,14 @@ class PaperResults:
                 self._theirs(cell, metric, phase),
                 self.figure(cell, metric, phase),
                 sum(run.has_failed(metric) for run in self.counted(cell.id)),
-                sum(run.is_uncalibrated for run in self.runs[cell.id]),
+                self._over(cell, metric, phase, self.marked(cell.id)),
+                len(self.marked(cell.id)),
             )
             for cell in self.cells
             for metric in cell.figures
             for phase in self._phases(metric)
         ]
+        return [one for one in every if one.metric != HOST_PART or one.ours or one.marked]
 
     def _phases(self, metric: str) -> range:
         return range(len(self.paper.phases) if FIGURES[metric].is_phased else 1)
@@ -160,19 +176,22 @@ class PaperResults:
         return next((row for row in rows if (row.algorithm, row.metric, row.phase) == asked), None)
 
     def counted(self, cell: str) -> Sequence[Run]:
-        """Return the runs of a cell that have figures."""
-        runs = self.runs.get(cell, ())
-        if self.paper.leave_out_uncalibrated:
-            return [run for run in runs if not run.is_uncalibrated]
-        return runs
+        """Return the runs of a cell that are judged."""
+        return in_calibration(self.runs.get(cell, ()))
+
+    def marked(self, cell: str) -> Sequence[Run]:
+        """Return the runs of a cell out of calibration."""
+        return [run for run in self.runs.get(cell, ()) if run.is_uncalibrated]
 
     def figure(self, cell: Cell, metric: str, phase: int) -> Ours | None:
-        """Return a figure over the runs of a cell; None without any.
+        """Return a figure over the runs of a cell in calibration; None without any.
 
         A failed run counts with the data that it carried, and a run that did not complete with the
         time that it had.
         """
-        runs = self.counted(cell.id)
+        return self._over(cell, metric, phase, self.counted(cell.id))
+
+    def _over(self, cell: Cell, metric: str, phase: int, runs: Sequence[Run]) -> Ours | None:
         spreads = [run.spread(metric, phase) for run in runs]
         if (bootstrap := FIGURES[metric].bootstrap) is not None:
             return estimates.of_samples([found[0] for found in spreads if found], bootstrap)
@@ -198,7 +217,7 @@ class PaperResults:
         """
         if metric not in RELATIVE or cell.base is None:
             return None if metric in RELATIVE else 1.0
-        every = [run.spread(metric, phase) for run in self.runs.get(cell.base, ())]
+        every = [run.spread(metric, phase) for run in self.counted(cell.base)]
         spreads = [spread for spread in every if spread is not None]
         if metric in TIMED and len(spreads) < len(every):
             return None
@@ -250,8 +269,7 @@ class PaperResults:
 
     @cached_property
     def _judge(self) -> Judge:
-        counted = {name: self.counted(name) for name in self.runs}
-        return Judge(self.paper, counted, self.figure)
+        return Judge(self.paper, self.runs, self.figure)
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -265,17 +283,22 @@ class PaperResults:
 
     def _agreement(self, agreement: Agreement) -> AgreementResult:
         metric = agreement.figure
-        cells = [cell for cell in self.paper.cells if metric in cell.figures]
+        cells = [c for c in self.paper.cells if metric in c.figures and not c.on_request]
         published = [
-            cell.id
+            (cell, phase)
             for cell in cells
             for phase in self._phases(metric)
             if self._theirs(cell, metric, phase)
         ]
+        lacking = dict[str, None]()
+        for cell, phase in published:
+            ours = self.figure(cell, metric, phase)
+            if self._judge.lack(cell.id, metric, ours.runs if ours else 0):
+                lacking[cell.id] = None
         found = [
             (c, c.deviation)
             for c in self.comparisons
-            if c.metric == metric and c.deviation is not None
+            if c.metric == metric and c.deviation is not None and not c.cell.on_request
         ]
         misses = tuple(
             _miss(c, off, self.paper) for c, off in found if abs(off) > agreement.at_most
@@ -283,9 +306,10 @@ class PaperResults:
         middle = median(abs(deviation) for _, deviation in found) if found else None
         verdict: Verdict = "not measured"
         if middle is not None:
-            is_whole = len(found) == len(published) and not any(map(self._judge.lacking, published))
-            verdict = VERDICT[middle <= agreement.at_most if is_whole else None]
-        return AgreementResult(agreement, len(published), len(found), middle, misses, verdict)
+            verdict = VERDICT[None if lacking else middle <= agreement.at_most]
+        return AgreementResult(
+            agreement, len(published), len(found), middle, misses, tuple(lacking), verdict
+        )
 
     def document(self) -> dict[str, object]:
         """Return all figures in the form of schemas/paper-results.schema.json."""
@@ -318,6 +342,7 @@ class PaperResults:
                     "failed": c.failed,
                     "censored": c.ours.censored if c.ours else 0,
                     "uncalibrated": c.uncalibrated,
+                    "ours_uncalibrated": _finite(c.marked.mean) if c.marked else None,
                     "deviation": round(c.deviation, 5) if c.deviation is not None else None,
                 }
                 for c in self.comparisons
@@ -332,6 +357,7 @@ class PaperResults:
                     "at_most": a.agreement.at_most,
                     "verdict": a.verdict,
                     "misses": list(a.misses),
+                    "lacking": list(a.lacking),
                 }
                 for a in self.agreements
             ],
@@ -359,7 +385,7 @@ def _miss(one: Comparison, deviation: float, paper: Paper) -> str:
         if FIGURES[one.metric].is_phased and len(paper.phases) > 1
         else ""
     )
-    return f"{one.cell.id}{phase} {_signed(deviation)}"
+    return f"{one.cell.id}{phase} {signed(deviation)}"
 
 
 def write(results: PaperResults, folder: Path) -> Path:

@@ -11,8 +11,11 @@ from typing import Any, Self
 
 import polars as pl
 
+from collect import browser_yardstick, page_loads
+
 CONDITIONS = ("tcp_leg_ok", "quic_leg_ok", "pep_connections_count")
 """Settings that must be as requested; otherwise the run has no figures."""
+YARDSTICK = browser_yardstick.METRIC
 MEASURED = (
     "response_start_ms",
     "first_contentful_paint_ms",
@@ -20,6 +23,8 @@ MEASURED = (
     "connect_ms",
     "ttfb_ms",
     "goodput_bps",
+    YARDSTICK,
+    page_loads.HOST_PART,
 )
 STEP_S = 0.1
 DURATION_S = 15.0
@@ -46,6 +51,26 @@ class Records:
         rows = frame.iter_rows(named=True)
         return cls([row | {"labels": json.loads(row["labels"])} for row in rows])
 
+    @classmethod
+    def of_kept(cls, rows: Sequence[Mapping[str, Any]], curve: Sequence[float] | None) -> Self:
+        """Return the records of a run from what `kept` returned."""
+        found = cls(rows)
+        found.__dict__["curve"] = None if curve is None else tuple(curve)
+        return found
+
+    def kept(self) -> tuple[list[dict[str, Any]], Curve | None]:
+        """Return the samples of the run without its series, and in place of these the curve."""
+        rows = [
+            {name: row[name] for name in ("metric", "value", "t_s", "status", "labels")}
+            for row in self._rows
+            if row["t_s"] is None and "stat" not in row["labels"]
+        ]
+        kept = ("protocol", "page", "load", "stamp", "browser")
+        for row in rows:
+            row["labels"] = {name: row["labels"][name] for name in kept if name in row["labels"]}
+        curve = self.curve
+        return rows, None if curve is None else tuple(round(total) for total in curve)
+
     def figure(self, metric: str) -> float | None:
         """Return the first sample of a metric: a run measures each once. Summaries are left out.
 
@@ -57,6 +82,15 @@ class Records:
                     return math.inf
                 return row["value"] if row["status"] == "ok" else None
         return None
+
+    @property
+    def yardsticks_ms(self) -> dict[str, float]:
+        """Return what the host's browser takes for the page over a bare wire, by protocol."""
+        return {
+            row["labels"]["protocol"]: row["value"]
+            for row in self._rows
+            if row["metric"] == YARDSTICK and row["status"] == "ok"
+        }
 
     def reached_s(self, size: int) -> float | None:
         """Return the time at which so many bytes had arrived, s, rounded to the step; infinite if
@@ -72,6 +106,14 @@ class Records:
     def early_bytes(self) -> float | None:
         """Return the bytes received after EARLY_S."""
         return None if self.curve is None else self.curve[round(EARLY_S / STEP_S) - 1]
+
+    @property
+    def late_mbps(self) -> float | None:
+        """Return the goodput from EARLY_S to the end."""
+        if self.curve is None:
+            return None
+        late_bytes = self.curve[-1] - self.curve[round(EARLY_S / STEP_S) - 1]
+        return late_bytes * 8e-6 / (DURATION_S - EARLY_S)
 
     @cached_property
     def curve(self) -> Curve | None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from satlab.common.errors import ConfigError
-from satlab.papers import paper, paper_report, scenario_figures
+from satlab.papers import paper, paper_report, result_tables, scenario_figures
 from satlab.papers.cell_run import Run
 from satlab.papers.results import Comparison, PaperResults
 from satlab.papers.scenario_figures import Records
@@ -42,6 +42,7 @@ def test_the_matrix_is_that_of_the_paper() -> None:
         (["geo/0/quic-warm"], 1),
         (["*/0/h3-warm", "geo/0/*"], 10),
         (["geo/0/tcp-defects", "leo/0/h1-pep-defects"], 2),
+        (["leo/0/h1-slow", "geo/0.1/tcp-x4", "geo/0.1/quic-x1"], 3),
     ],
 )
 def test_types_of_ours_run_where_they_are_written_out(patterns: list[str], count: int) -> None:
@@ -144,7 +145,7 @@ def test_the_conclusions_are_judged() -> None:
     assert "3.00 [3.00 to 3.00], n = 6 and 6" in found["tcp-pep/0"].evidence[0]
     few = results_of({TCP: [run(1, bulk(1e6))], TCP_PEP: [run(1, bulk(3e6))]})
     judged = {one.conclusion.id: one for one in few.judgements}["tcp-pep/0"]
-    assert judged.verdict == "undecided" and "4 more" in judged.evidence[0]
+    assert judged.verdict == "undecided" and "has 1 of 5 runs" in judged.evidence[0]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,9 @@ def test_the_conclusions_are_judged() -> None:
 @pytest.mark.promise("P65")
 def test_a_run_without_the_figure_is_a_failed_sample(rows: list[Row]) -> None:
     found = results_of({H1: [run(1, rows)]}).comparisons
-    assert [(one.ours, one.failed) for one in found] == [(None, 1)] * 3
+    assert [(one.ours, one.failed) for one in found] == [(None, 1)] * 3, (
+        "no yardstick: no row of the host's part"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,3 +198,24 @@ def test_the_page_has_table_ii_the_goodput_and_the_conclusions(tmp_path: Path) -
         assert words in text, words
     empty = paper_report.write(tmp_path, results_of({H1: []}), tmp_path / "index.html").read_text()
     assert "not measured" in empty
+
+
+def test_deviations_are_shown_by_type_and_place_with_those_beyond_the_bound(tmp_path: Path) -> None:
+    found = filled()
+    tables = {table.title: table for table in result_tables.deviations(found)}
+    first = tables["Deviation of First Contentful Paint"]
+    assert first.head == ("Type", "geo/0")
+    rows = {str(row[0]): row[1] for row in first.rows}
+    assert [(str(cell), getattr(cell, "state", "")) for cell in rows.values()] == [
+        ("\N{MINUS SIGN}2.0%", "good"),
+        ("\N{MINUS SIGN}2.3%", "good"),
+        ("\N{MINUS SIGN}1.0%", "good"),
+    ]
+    late = tables["Deviation of Goodput after 5 s"]
+    assert {getattr(row[1], "state", "") for row in late.rows} == {"bad"}
+    page = paper_report.write(tmp_path, found, tmp_path / "index.html").read_text()
+    assert 'class="n bad"' in page and "Deviation of Page Load Time" in page
+    few = results_of({H1: [run(1, load(1200, 3800, 10800))]})
+    tables = {table.title: table for table in result_tables.deviations(few)}
+    (row,) = tables["Deviation of Page Load Time"].rows
+    assert str(row[1]) == "(\N{MINUS SIGN}0.1%)", "of too few runs"

@@ -108,9 +108,10 @@ def _page_loads(figures: Sequence[PageFigure], names: run_tables.Names) -> Table
             else:
                 medians.append(f"{median:,.0f}")
         last = found.get("page_load_time_ms") or next(iter(found.values()))
+        host = "" if last.host_ms is None else f"{last.host_ms:,.0f}"
         ended = f"{last.ended} of {last.loads}"
-        rows.append((names[group.run_id], group.page, group.kind, *medians, ended))
-    head = ("Run", "Page", "Protocol", *metrics.values(), "Loads ended")
+        rows.append((names[group.run_id], group.page, group.kind, *medians, host, ended))
+    head = ("Run", "Page", "Protocol", *metrics.values(), "Of which the host", "Loads ended")
     return Table(head, rows, numbers=all_but(head, 3), title="Page loads, median ms")
 
 

@@ -4,7 +4,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,6 +137,8 @@ class PageFigure:
     reason: str
     percentiles: tuple[tuple[int, float | None], ...] = ()
     """(75, ms) and so on, of enough loads alone; None: cut off."""
+    host_ms: float | None = None
+    """The part of a Page Load Time that is the host's, median; None: unknown."""
 
     @property
     def kind(self) -> str:
@@ -256,7 +258,7 @@ def page_figures(rows: Iterable[SummaryRecord]) -> list[PageFigure]:
     """Return the page metrics in the order metric, profile, protocol, run."""
     found: dict[tuple[str, str, str, str, str], dict[str, SummaryRecord]] = defaultdict(dict)
     for row in rows:
-        if row.metric in PAGE_METRICS and "stat" in row.labels:
+        if row.metric in (*PAGE_METRICS, page_loads.HOST_PART) and "stat" in row.labels:
             key = (
                 row.metric,
                 row.run_id,
@@ -266,7 +268,14 @@ def page_figures(rows: Iterable[SummaryRecord]) -> list[PageFigure]:
             )
             found[key][row.labels["stat"]] = row
     order = list(PAGE_METRICS)
-    figures = [_page_figure(group) for group in found.values()]
+    figures = []
+    for key, group in found.items():
+        if key[0] == page_loads.HOST_PART:
+            continue
+        is_whole = key[0] == "page_load_time_ms"
+        host = found.get((page_loads.HOST_PART, *key[1:]), {}) if is_whole else {}
+        host_ms = host["median"].value if "median" in host else None
+        figures.append(replace(_page_figure(group), host_ms=host_ms))
     return sorted(
         figures, key=lambda f: (order.index(f.metric), f.profile, f.page, f.kind, f.run_id)
     )

@@ -51,8 +51,8 @@ class Table:
     """A table: `rows`, or in their place `groups` of rows below a heading each.
 
     `numbers`: names of columns that are aligned to the right; `verdict`: name of the one whose
-    cells have states. On a narrow page each row of `cards` is a card; `keys` says how many columns,
-    from the left, name it.
+    cells have states with a tick or cross. States of numbers are colours. On a narrow page each row
+    of `cards` is a card; `keys` says how many columns, from the left, name it.
     """
 
     head: tuple[str, ...]

@@ -229,6 +229,9 @@ class RunReport:
         elif paper is not None and figure.median is not None:
             deviation = f"{figure.median / paper - 1:+.1%}".replace("-", "\N{MINUS SIGN}")
         median = STATUS[figure.status] if figure.median is None else f"{figure.median:,.0f}"
+        small = figure.reason
+        if figure.host_ms is not None:
+            small = f"of which the host: {figure.host_ms:,.0f} ms"
         spread = ""
         if figure.low is not None and figure.high is not None:
             spread = f"{figure.low:,.0f} to {figure.high:,.0f}"
@@ -245,7 +248,7 @@ class RunReport:
         return (
             PAGE_METRICS[figure.metric],
             self._group_name(figure),
-            Cell(median, is_strong=True, small=figure.reason),
+            Cell(median, is_strong=True, small=small),
             Cell(spread, small=percentiles),
             ended,
             "" if paper is None else f"{paper:,.0f}",
@@ -433,7 +436,9 @@ NO_END = "has no end. It is still going on or was killed; nothing vouches for it
 PAGES_NOTE = (
     f"Published: {PUBLISHED_SOURCE}. It is shown only where profile, round-trip time and loss are"
     " the paper's. The authors' link adds 28 to 32 ms of round-trip time of its own. A load that"
-    " was cut off counts as longer than all others in the median."
+    " was cut off counts as longer than all others in the median. The host's part is what the same"
+    " page takes in this host's browser over a bare wire, as much longer as the host was slower next"
+    " to this load. A host that is slower than another adds to the figure, not only to its part."
 )
 BULK_NOTE = (
     "Goodput: payload bits at the receiver divided by the time of the transfer, without connection"

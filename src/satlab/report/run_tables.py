@@ -23,6 +23,7 @@ CHECKS = {
     "late_packet_ratio.forward": "packets released late, forward",
     "late_packet_ratio.return": "packets released late, return",
     "browser_wait_ratio": "browser without a core",
+    "browser_host_ratio": "page load, part of the host",
     "cpu_wait_ratio.jobs": "jobs without a core",
     "cpu_wait_ratio.client": "client without a core",
     "cpu_wait_ratio.server": "server without a core",

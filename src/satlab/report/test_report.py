@@ -19,11 +19,13 @@ import pytest
 from rich.console import Console
 
 import collect
-from collect import Collected
+from collect import Collected, browser_yardstick
+from collect.browser_yardstick import BrowserYardsticks
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from collect.records import Record
 from collect.records_table import Identity, tables
+from collect.test_browser_yardstick import KEPLER
 from satlab import report
 from satlab.common.errors import ConfigError
 from satlab.link import modcods
@@ -353,6 +355,20 @@ def test_published_figures_are_shown_with_ours_with_the_deviation(runs: list[Pat
 
 def page_loads(report: RunReport) -> dict[tuple[str, str], dict[str, str]]:
     return {(row["Metric"], row["Protocol"]): row for row in named(report.page_loads())}
+
+
+@pytest.mark.promise("P34")
+def test_the_part_of_the_host_is_shown_with_the_page_load_time(tmp_path: Path) -> None:
+    run = example_run.write(tmp_path, Example(duration_s=0, loads={"h3": 3}))
+    cells = {row[0]: row[2] for row in see(run).page_loads().rows}
+    assert isinstance(cells["Page Load Time"], Cell) and not cells["Page Load Time"].small
+    known = BrowserYardsticks(yardsticks=[KEPLER]).model_dump_json(by_alias=True)
+    (run / "raw" / browser_yardstick.FILE).write_text(known)
+    change_load(run, yardstick_ms=30.0)
+    cells = {row[0]: row[2] for row in see(run).page_loads().rows}
+    whole, start = cells["Page Load Time"], cells["Response Start"]
+    assert isinstance(whole, Cell) and isinstance(start, Cell)
+    assert (whole.small, start.small) == ("of which the host: 600 ms", "")
 
 
 def test_percentiles_are_shown_of_enough_loads(tmp_path: Path) -> None:

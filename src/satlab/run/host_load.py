@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import collect
+from collect import browser_yardstick
+from collect.browser_yardstick import BrowserYardsticks
 from collect.calibration import CalibrationCheck
 from collect.jobs import Job
 from satlab.common.processes import ProcfsProcess, read_process
@@ -22,6 +24,11 @@ from satlab.run.quiet_host import stalled_us
 
 BROWSER_WAIT_LIMIT = 0.09
 """Longest wait of a browser's thread for a core, as a share of a page load's time, beyond OWN_WAIT.
+"""
+BROWSER_HOST_LIMIT = 0.55
+"""Largest part of a Page Load Time that may be the host's. Over LEO it is 0.37 to 0.49, and 0.68 and
+more on a host of half the speed, which is slower there; over GEO 0.1, and up to 0.48 on a host of a
+quarter of the speed, which is not slower there (docs/results.md).
 """
 OWN_WAIT = 0.25
 """Waits of that thread for the browser's other threads, as a share of the browser's CPU time. On
@@ -80,6 +87,28 @@ def of_loads(loads: Iterable[collect.PageLoad]) -> list[CalibrationCheck]:
         f" {len(ratios)} loads above"
     )
     return [check("browser_wait_ratio", "", 0, ratios[worst], 0, BROWSER_WAIT_LIMIT, note)]
+
+
+def of_browser(
+    loads: Iterable[collect.PageLoad], known: BrowserYardsticks
+) -> list[CalibrationCheck]:
+    """Judge the load whose Page Load Time is the host's for the largest share; no check if no load
+    has a known part.
+    """
+    parts = [
+        (load, load.page_load_time_ms, part)
+        for load in loads
+        if load.page_load_time_ms and (part := browser_yardstick.host_ms(load, known)) is not None
+    ]
+    if not parts:
+        return []
+    worst, whole_ms, part = max(parts, key=lambda one: one[2] / one[1])
+    count = sum(one / length_ms > BROWSER_HOST_LIMIT for _, length_ms, one in parts)
+    note = (
+        f"of load {worst.load_index}, the worst: {part:.0f} of {whole_ms:.0f} ms are the host's;"
+        f" {count} of {len(parts)} loads above"
+    )
+    return [check("browser_host_ratio", "", 0, part / whole_ms, 0, BROWSER_HOST_LIMIT, note)]
 
 
 # --- programs of a transfer -----------------------------------------------------------------------

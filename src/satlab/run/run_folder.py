@@ -196,6 +196,7 @@ class RunFolder:
         result = session.outcome
         waits = [
             *host_load.of_loads(one.load for one in stored.loads),
+            *host_load.of_browser((one.load for one in stored.loads), stored.yardsticks),
             *host_load.of_jobs(result.jobs if result else ()),
         ]
         checks = [*session.checks, *waits]

@@ -29,6 +29,7 @@ from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 from satlab.run import (
+    browser_yardstick,
     catalog,
     congestion_controls,
     influx,
@@ -247,10 +248,11 @@ def execute(
     def on_lab(
         lab: Lab, on_event: Callable[[runner.JobProgress], None], halt: threading.Event
     ) -> runner.ScenarioResult:
-        lab.start_timeline()
         folder = prepared.folder
         feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
         with feeding, scratch.folder("run") as private:
+            browser_yardstick.write(lab, prepared.scenario, folder.raw, log, halt)
+            lab.start_timeline()
             return runner.run(
                 prepared.scenario,
                 LabHost(lab, private, request.entities, request.jobs, prepared.granted, layers),

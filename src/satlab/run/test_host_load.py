@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import collect
+from collect.browser_yardstick import BrowserYardsticks
 from collect.fixtures import example_run
 from collect.fixtures.example_run import page_load
 from collect.jobs import Job
 from collect.page_loads import PageLoad
+from collect.test_browser_yardstick import KEPLER
 from satlab.common.processes import ProcfsProcess
 from satlab.run import host_load
 from satlab.run.host_load import HostState, PacketCounts
@@ -61,6 +63,23 @@ def load(
     }
     cpu = {"cpu_user_s": 0.8 * cpu_s, "cpu_system_s": 0.2 * cpu_s}
     return PageLoad.model_validate(page_load("h3", index, random.Random(index)) | change | cpu)  # noqa: S311
+
+
+@pytest.mark.promise("P34")
+def test_a_load_that_is_the_host_s_for_a_large_part_is_marked() -> None:
+    known = BrowserYardsticks(yardsticks=[KEPLER])
+    fast, slow = (
+        load(n, 0.1, plt_ms=400 / share).model_copy(update={"yardstick_ms": KEPLER.task_ms})
+        for n, share in enumerate(
+            (0.9 * host_load.BROWSER_HOST_LIMIT, 1.1 * host_load.BROWSER_HOST_LIMIT)
+        )
+    )
+    [found] = host_load.of_browser([fast, slow], known)
+    assert (found.name, found.ok) == ("browser_host_ratio", False)
+    assert found.note.startswith("of load 1, the worst: 400 of ")
+    assert found.note.endswith(" ms are the host's; 1 of 2 loads above")
+    assert host_load.of_browser([fast], known)[0].ok
+    assert host_load.of_browser([fast, slow], BrowserYardsticks()) == []
 
 
 QUIET = (

@@ -270,17 +270,23 @@ def yardstick_ms(driver: webdriver.Chrome) -> float:
 # --- one load -------------------------------------------------------------------------------------
 
 
-def load(target: Target, programs: Programs, index: int, timeout_s: float) -> dict[str, Any]:
+def load(
+    target: Target, programs: Programs, index: int, timeout_s: float, cpu_slowdown: float = 1.0
+) -> dict[str, Any]:
     """Load the page once and return its record (schema satlab/page-load/1).
+
+    `cpu_slowdown`: by how much the browser's main thread is slower than the host lets it be.
 
     Raises nothing but `Stopped`.
     """
-    record = empty_record(target, programs, index)
+    record = empty_record(target, programs, index) | {"cpu_slowdown": cpu_slowdown}
     started = time.monotonic()
     record["start_unix_s"] = time.time()
     timeline: dict[str, Any] | None = None
     try:
         with fresh_browser(target, programs, timeout_s) as driver:
+            if cpu_slowdown > 1:
+                driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": cpu_slowdown})
             record["yardstick_ms"] = yardstick_ms(driver)
             before, waited_before = cpu_seconds(), thread_waits()
             started = time.monotonic()
@@ -384,6 +390,7 @@ def empty_record(target: Target, programs: Programs, index: int) -> dict[str, An
         "cpu_wait_s": None,
         "cpu_wait_longest_s": None,
         "yardstick_ms": None,
+        "cpu_slowdown": 1.0,
         "long_tasks_ms": None,
         "resources": [],
     }
@@ -543,7 +550,13 @@ def delivered(answer: object) -> None:
 
 
 def measure(
-    target: Target, runs: int, timeout_s: float, observed: int = 0, *, keeps_logs: bool = False
+    target: Target,
+    runs: int,
+    timeout_s: float,
+    observed: int = 0,
+    cpu_slowdown: float = 1.0,
+    *,
+    keeps_logs: bool = False,
 ) -> bool:
     """Load the page `runs` times, one after the other, and then observed; return whether all loads
     are ok.
@@ -553,7 +566,7 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_records_") as folder:
         for index in range(runs):
             try:
-                record = load(target, programs, index, timeout_s)
+                record = load(target, programs, index, timeout_s, cpu_slowdown)
             except Stopped:
                 publish(empty_record(target, programs, index) | {"reason": "stopped"}, Path(folder))
                 raise
@@ -612,6 +625,14 @@ def parser() -> argparse.ArgumentParser:
         help="further loads whose requests and pictures are recorded (default: 0)",
     )
     options.add_argument(
+        "-c",
+        "--cpu-slowdown",
+        type=real(1, 20),
+        default=1.0,
+        help="make the browser's main thread so many times slower, but not in observed loads"
+        " (default: 1)",
+    )
+    options.add_argument(
         "-l",
         "--logs",
         type=int,
@@ -644,7 +665,7 @@ def main() -> int:
         target = read_target(
             arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki
         )
-        asked = arguments.runs, arguments.timeout, arguments.observed
+        asked = arguments.runs, arguments.timeout, arguments.observed, arguments.cpu_slowdown
         return 0 if measure(target, *asked, keeps_logs=bool(arguments.logs)) else 1
     except Stopped:
         remove_what_is_left()

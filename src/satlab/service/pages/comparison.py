@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from collect import page_loads
+from collect import browser_yardstick, page_loads
 from satlab.common.statistics import MIN_RUNS, interval_of_two, median, median_difference
 from satlab.report.measurements import PAGE_METRICS, PROTOCOLS, SummaryRecord
 from satlab.report.page import Cell, Table, all_but
@@ -224,6 +224,27 @@ def _delta(group: Group, samples: tuple[float, ...], base: tuple[float, ...]) ->
     return Delta(group, _number(middle), count, difference, interval, state)
 
 
+def hosts(runs: Sequence[Compared]) -> str:
+    """Return a warning if the runs are from hosts whose browsers are not equally fast; "" if not."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for row in run.rows:
+            if row.metric == browser_yardstick.METRIC and row.value is not None:
+                found.setdefault(_labels(row), []).append(row.value)
+    unequal = [
+        f"{labels}: {min(values):.0f} to {max(values):.0f} ms"
+        for labels, values in found.items()
+        if browser_yardstick.differ(values)
+    ]
+    return f"{UNEQUAL} ({'; '.join(unequal)})." if unequal else ""
+
+
+UNEQUAL = (
+    "These runs are from hosts, or from a host at times, whose browsers are not equally fast: a part"
+    " of the differences of page loads is the hosts'. Page Load Time over a bare wire"
+)
+
+
 def differences(runs: Sequence[Compared], found: Sequence[Group]) -> Table | None:
     """Return the figures of all groups as a table, bold where they differ; None without any."""
     rows = [
@@ -240,6 +261,7 @@ def differences(runs: Sequence[Compared], found: Sequence[Group]) -> Table | Non
     ]
     head = ("Figure", "Runs", "Median", "Samples", "Difference", "95 % interval")
     caption = "Medians, and their differences from the first line of each figure"
+    caption = f"{caption}. {unequal}" if (unequal := hosts(runs)) else caption
     table = Table(head, rows, numbers=all_but(head, 2), caption=caption, cards=True, keys=2)
     return table if rows else None
 

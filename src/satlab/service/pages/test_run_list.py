@@ -326,6 +326,28 @@ def test_equal_runs_are_samples_and_differences_have_intervals() -> None:
     assert turned[0].lines[1].state == "up"
 
 
+@pytest.mark.promise("P34")
+def test_runs_of_hosts_with_unequal_browsers_say_so() -> None:
+    def measured(key: str, yardstick_ms: float) -> Compared:
+        row = goodput(10e6)
+        known = dataclasses.replace(
+            row,
+            metric="browser_yardstick_ms",
+            value=yardstick_ms,
+            labels={"page": "kepler", "protocol": "h3", "stamp": key},
+        )
+        return Compared(key, key, (("scenario", key),), (row, known))
+
+    def caption(*yardsticks_ms: float) -> str:
+        runs = [measured(str(n), value) for n, value in enumerate(yardsticks_ms)]
+        table = comparison.differences(runs, comparison.groups(runs))
+        assert table is not None
+        return table.caption
+
+    assert "not equally fast" not in caption(400, 420)
+    assert caption(400, 690).endswith("bare wire (HTTP/3 kepler: 400 to 690 ms).")
+
+
 def test_few_samples_have_no_interval() -> None:
     runs = [compared("1", "0", 10e6), compared("2", "0.01", 5e6)]
     (figure,) = comparison.figures(runs, comparison.groups(runs))
