@@ -223,3 +223,18 @@ def test_every_option_survives_the_printed_command_line() -> None:
     result = CliRunner().invoke(app, chosen.arguments())
     assert result.exit_code == 0, result.output
     assert read == [chosen]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--loss", "1%"], "'1%' is not a number: write 0.01."),
+        (["--jitter-ms", "5ms"], "'5ms' is not a number: write 5."),
+        (["--jitter-ms", "fast"], "'fast' is not a number, in ms."),
+        (["--queue", "200packets", "--queue-bdp", "0.5"], "both set the limit of the queue"),
+    ],
+)
+def test_an_option_that_cannot_be_read_says_what_to_write(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(cli.app, ["run", "ping", *words, "--dry-run"])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("\u2502", " ").split())
