@@ -16,7 +16,7 @@ from markupsafe import Markup
 from satlab.common import escape
 from satlab.common.files import write_atomically
 from satlab.common.paths import ROOT
-from satlab.report import plotly
+from satlab.report import plotly, svg_plot
 from satlab.report.page import Page
 
 STATIC = Path(__file__).parent / "static"
@@ -59,7 +59,7 @@ def render(page: Page) -> str:
 
 def environment(*folders: Path) -> jinja2.Environment:
     """Return templates of these folders, and of the kit: text of others stays text."""
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader([*folders, STATIC]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -67,6 +67,8 @@ def environment(*folders: Path) -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=escape.html,
     )
+    made.globals["drawn"] = svg_plot.render
+    return made
 
 
 def _packed(text: str) -> str:

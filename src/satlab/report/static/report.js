@@ -1,5 +1,6 @@
 "use strict";
-// Draws every figure in the colours of the page's theme, and again when the theme changes or the page is printed.
+// Draws every figure over its picture, in the colours of the page's theme, and again when the theme changes. In print the
+// pictures are shown.
 (async () => {
   // Figures and library are compressed in the page. The policy allows the unpacked library by its hash.
   const unpack = element => {
@@ -45,17 +46,15 @@
     const { data, layout } = figures[place.dataset.figure];
     const height = parseInt(getComputedStyle(place).minHeight, 10);
     Plotly.react(place, resolve(data, style), { ...themed(layout, style), height }, config);
+    place.classList.add("ready");
   };
   const draw = () => {
     const style = getComputedStyle(document.documentElement);
     for (const place of places()) plot(place, style);
   };
 
-  const printing = on => { document.documentElement.classList.toggle("print", on); draw(); };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  matchMedia("screen and (prefers-color-scheme: dark)").addEventListener("change", draw); // also after print, which is light
   addEventListener("toggle", event => { if (event.target.querySelector("[data-figure]")) draw(); }, true);
-  addEventListener("beforeprint", () => printing(true));
-  addEventListener("afterprint", () => printing(false));
   // One figure at a time, so that the page can be read and scrolled meanwhile.
   for (const place of places()) {
     plot(place, getComputedStyle(document.documentElement));
