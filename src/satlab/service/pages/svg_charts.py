@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from satlab.report.page import Points
+from satlab.report.svg_plot import nice_step
 
 WIDTH, HEIGHT = 640.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 8.0, 10.0, 28.0
@@ -71,10 +72,10 @@ def chart(
     values = [value for _, (_, points) in numbered for _, value in points]
     until = max([1.0, *(points[-1][0] for _, (_, points) in numbered if points)])
     top, bottom = max([*values, 0.0]), min([*values, 0.0])
-    y_step = _step(top - bottom if top - bottom > MIN_TOP else 1.0, 4)
+    y_step = nice_step(top - bottom if top - bottom > MIN_TOP else 1.0, 4)
     low = math.floor(bottom / y_step + 1e-9)
     high = max(low + 1, math.ceil(top / y_step - 1e-9))
-    x_step = _step(until, 6)
+    x_step = nice_step(until, 6)
 
     def x(seconds: float) -> float:
         return LEFT + seconds / until * (WIDTH - LEFT - RIGHT)
@@ -101,13 +102,6 @@ def chart(
         ),
         tuple(Tick(y(n * y_step), f"{n * y_step:g}") for n in range(low, high + 1)),
     )
-
-
-def _step(span: float, most: int) -> float:
-    """Return the smallest of 1, 2, 5 times a power of ten that needs at most `most` steps."""
-    rough = span / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
 
 
 def _last_and_most(points: Points, unit: str) -> tuple[str, str]:
