@@ -116,7 +116,7 @@ def page(
 def summary(collected: Collected) -> str:
     """Return in words how many tasks failed or are out of calibration; empty if none."""
     done = [record for record in collected.records.values() if record is not None]
-    count = Counter(record.status for record in done)
+    count = Counter[str](record.status for record in done)
     texts = [
         f"{count[state]} of {len(done)} tasks {words}"
         for state, words in (("failed", "failed"), ("out of calibration", "are out of calibration"))

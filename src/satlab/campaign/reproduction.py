@@ -275,9 +275,7 @@ def judged(
     return PaperResults(about, runs, cells, len(plan.tasks))
 
 
-def _run(
-    task: Task, folder: CampaignFolder, collected: Collected, is_own: bool
-) -> Run | None:
+def _run(task: Task, folder: CampaignFolder, collected: Collected, is_own: bool) -> Run | None:
     """Return the run of a task; None if the task is not done, or left no outcome."""
     found = collected.records[task.id]
     if found is None or task.id in collected.changed:

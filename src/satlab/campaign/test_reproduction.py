@@ -79,7 +79,9 @@ def test_p259_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
     measured: tuple[CampaignFolder, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def table(run: Path, **_: bool) -> collect.Collected:
-        return collect.Collected(pl.scan_parquet(run / "records.parquet"), collect.Stored(loads=[], legs=[]))
+        return collect.Collected(
+            pl.scan_parquet(run / "records.parquet"), collect.Stored(loads=[], legs=[])
+        )
 
     monkeypatch.setattr(sandboxed_reader, "without_writing", table)
     where, plan = measured

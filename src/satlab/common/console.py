@@ -46,12 +46,12 @@ def table(
     made = Table(title=escape.terminal(title), title_justify="left", title_style="bold")
     lines = [[escape.terminal(cell) for cell in row] for row in rows]
     for place, name in enumerate(head):
-        title = [name]
+        heading = [name]
         if name in right:  # a figure is never cut; the words of its name are below each other
             longest = max((len(line[place]) for line in lines), default=0)
-            title = textwrap.wrap(name, max(longest, *map(len, name.split()), 1))
+            heading = textwrap.wrap(name, max(longest, *map(len, name.split()), 1))
         made.add_column(
-            Text("\n").join(map(escape.terminal, title)),
+            Text("\n").join(map(escape.terminal, heading)),
             justify="right" if name in right else "left",
             no_wrap=name in right or name in unwrapped,
             overflow="fold",

@@ -135,9 +135,9 @@ def goodput(bulks: Sequence[Bulk]) -> Plot | None:
         rows += [(name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
     if not rows:
         return None
-    carried = [bulk.capacity_bps for bulk in bulks if bulk.capacity_bps is not None]
-    if len(carried) == len(bulks):  # what waited comes at once, faster than the link
-        highest_mbps = max(carried) / 1e6
+    capacities = [bulk.capacity_bps for bulk in bulks if bulk.capacity_bps is not None]
+    if len(capacities) == len(bulks):  # what waited comes at once, faster than the link
+        highest_mbps = max(capacities) / 1e6
     levels = {
         (bulk.capacity_bps, tuple(bulk.capacity)) for bulk in bulks if bulk.capacity_bps is not None
     }

@@ -101,9 +101,10 @@ class RunReport:
             sections.append(Section("Page loads", parts))
         if self.transfers:
             runs = self.rows_by_name()
-            fairness = link_tables.fairness(runs)
-            shared = [fairness, Text(FAIRNESS_NOTE, "note")] if fairness else []
-            parts = [self.bulk(), Text(BULK_NOTE, "note"), *shared, *self.transfer_plots()]
+            parts = [self.bulk(), Text(BULK_NOTE, "note")]
+            if fairness := link_tables.fairness(runs):
+                parts += [fairness, Text(FAIRNESS_NOTE, "note")]
+            parts += self.transfer_plots()
             sections.append(Section("Bulk transfer", parts))
         if streams := read.streams(self.rows):
             table = self._of_runs(run_tables.streams(streams, self.names))

@@ -185,12 +185,12 @@ def test_a_plan_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     [(None, 30e6), ({"carrier_slots": 300, "cra_slots": 0, "other_terminals": 2}, 15e6)],
 )
 def test_the_return_link_of_several_terminals_carries_all_of_them(
-    demand: dict[str, int] | None, capacity_bps: float
+    demand: dict[str, Any] | None, capacity_bps: float
 ) -> None:
     """Each has slots of its own at a constant rate; on demand they share those of the carrier."""
     if demand is not None:
         delays = {"min": 1.0, "mean": 1.0, "max": 1.0}
-        demand = demand | {"synchro_ms": 1.0, "first_packet_ms": delays}  # type: ignore[dict-item]
+        demand = demand | {"synchro_ms": 1.0, "first_packet_ms": delays}
     plan = link_plan("geo")
     plan["return"] |= {"rate_bps": 10e6, "slots_per_superframe": 200, "demand": demand}
     found = LinkPlan.model_validate(plan)
