@@ -189,11 +189,16 @@ class StackRow:
         return f"{self.name} ({self.unit})"
 
 
+MOST_WINDOWS = 12
+"""Transfers whose windows are in one plot: more cannot be told apart."""
+
+
 def window(bulks: Sequence[Bulk], number: int) -> Plot | None:
     """Draw window, RTT, and queue and drops of the link of transfers in one direction, over one time
     axis. Transfers of one run share the queue.
     """
-    drawn = [bulk for bulk in bulks if bulk.of_sender("cwnd_bytes", 1e-6)]
+    found = [bulk for bulk in bulks if bulk.of_sender("cwnd_bytes", 1e-6)]
+    drawn = found[:MOST_WINDOWS]
     if not drawn:
         return None
     way = "Return" if drawn[0].direction == "upload" else "Forward"
@@ -234,7 +239,8 @@ def window(bulks: Sequence[Bulk], number: int) -> Plot | None:
         title=f"Window, RTT and queue{title}",
         caption="The sender reports window and RTT without the time of day: against queue and drops"
         f" they may be shifted by up to {errors:.1f} s."
-        + (" The queue is that of all terminals together." if terminals > 1 else ""),
+        + (" The queue is that of all terminals together." if terminals > 1 else "")
+        + (f" The first {len(drawn)} of {len(found)}." if len(found) > len(drawn) else ""),
         x=Axis(SINCE),
         y=tuple(Axis(unit, from_zero=True, heading=title) for title, unit, _ in rows),
         series=series,
