@@ -129,7 +129,9 @@ def test_the_command_as_it_stands_in_the_readme(
     monkeypatch.setattr(
         report,
         "terminal_tables",
-        lambda frames, _: [console.table(f"{len(cast(list[Any], frames))} tables", ("x",), ())],
+        lambda frames, _: [
+            console.table(f"{len(cast(list[Any], frames))} tables", ("what there is",), ())
+        ],
     )
     monkeypatch.chdir(tmp_path)
     runs.statuses = [ExitStatus(status) for status in statuses]
