@@ -16,5 +16,9 @@ def test_a_near_name_is_asked_for_and_else_all_are_listed(name: str, expected: s
     assert spelling.remedy(name, ["kepler", "bulk_tcp"]) == expected
 
 
+def test_names_that_are_as_near_are_all_asked_for() -> None:
+    assert spelling.remedy("meo", ["geo", "geo-acm", "leo"]) == "did you mean geo or leo?"
+
+
 def test_without_any_name_it_says_so() -> None:
     assert spelling.remedy("x", []) == "known: none"
