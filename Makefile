@@ -69,7 +69,8 @@ generate: ## write the files that are made from others: OpenSAND profiles, schem
 pictures: ## draw the pictures of the documentation (docs/pictures)
 	SATLAB_PICTURES=docs/pictures $(PYTEST) -n 0 -q tests/browser/test_pictures.py
 
-site: ## the documentation as a site, into dist/site; a broken link fails
+site: ## the documentation as a site, into dist/site/index.html; a broken link fails
+	./satlab --install docs
 	$(PY) -m sphinx -q -W --keep-going -c docs/site -b html . dist/site
 
 dist: ## Debian packages of what guests of the VM lab run, into dist/

@@ -45,6 +45,19 @@ def test_the_package_starts_satlab_without_pip_and_compiler(
         path for path in library.glob(".venv/lib/*/site-packages/plotly/**/*") if path.is_file()
     )
     assert plotly.name == "plotly.min.js", "of Plotly's package nothing else is used"
+    system = {
+        "lib/systemd/system/satlab.service": b"ExecStart=/usr/bin/satlab serve",
+        "share/bash-completion/completions/satlab": b"complete -o default",
+        "share/man/man1/satlab.1.gz": b".SS satlab reproduce",
+        "share/doc/satlab/copyright": b"GPL-3.0-or-later",
+        "share/doc/satlab/changelog.gz": b"## 0.2.0",
+    }
+    for name, part in system.items():
+        content = (tmp_path / "root/usr" / name).read_bytes()
+        assert part in (gzip.decompress(content) if name.endswith(".gz") else content), name
+    about = subprocess.run(["dpkg-deb", "-f", str(deb)], capture_output=True, text=True, check=True)
+    for word in ("satellite", "SATCOM", "HTTP/3", "page load"):
+        assert word in about.stdout, "apt-cache search finds it"
     start = tmp_path / "root/usr/bin/satlab"
     start.write_text(start.read_text().replace("lib=/", f"lib={tmp_path}/root/"))
     assert subprocess.run([str(start), "--install", "lab", "quic"], check=False).returncode == 0

@@ -18,16 +18,20 @@ import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.metadata import distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from satlab import __version__
+from satlab.cli import completion
+from satlab.cli.completion import Shell
 from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.report import html
 from satlab.vm import box, debian_packages
+from tools import manual
 
 LIBRARY = Path("usr/lib/satlab")
 KEPT = (
@@ -63,6 +67,46 @@ DEPENDS = (
     "ngtcp2-client",
     "wireguard-tools",
 )
+SUMMARY = "SATCOM testbed: page load, QUIC, HTTP/3, TCP over an emulated satellite link"
+DESCRIPTION = (
+    "satlab builds a satellite path (DVB-S2, DVB-RCS2; GEO and LEO) on one host, calibrates it, and",
+    "measures real programs over it: browsers (page load time over HTTP/1.1 and HTTP/3), QUIC",
+    "stacks, TCP, proxies (PEP), video and voice. Scenarios are OpenBACH's, link profiles OpenSAND's.",
+    "Regression targets for QUIC stacks run under a virtual clock, and published papers are repeated.",
+)
+COPYRIGHT = """\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: satlab
+
+Files: *
+Copyright: the satlab authors
+License: GPL-3.0-or-later
+ On Debian systems the full text of the GNU General Public License version 3 is in
+ /usr/share/common-licenses/GPL-3.
+
+Files: usr/lib/satlab/.venv/*
+Copyright: the authors of each Python distribution
+License: other
+ The licence of each distribution is in its .dist-info folder.
+"""
+UNIT = """\
+[Unit]
+Description=satlab: web pages and REST API of a satellite testbed
+After=network.target
+
+[Service]
+ExecStart=/usr/bin/satlab serve
+StateDirectory=satlab
+KillMode=mixed
+TimeoutStopSec=60
+Restart=on-failure
+
+[Install]
+WantedBy=multi-user.target
+"""
+"""Not enabled by the package: `systemctl enable --now satlab`. The link for the first login is in
+the journal.
+"""
 USED_ALONE = {"plotly": html.PLOTLY}
 """Of these distributions one file is used: nothing else of them is packed, nor what their modules
 need.
@@ -119,9 +163,8 @@ def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
     with tempfile.TemporaryDirectory(prefix="satlab-release-") as scratch:
         tree = Path(scratch, "library")
         _gather(tree, programs)
-        start = Path(scratch, "start")
-        start.write_text(START)
-        files = {
+        files = dict(_of_system(Path(scratch), when))
+        files |= {
             LIBRARY / path.relative_to(tree): path
             for path in sorted(tree.rglob("*"))
             if path.is_file()
@@ -131,16 +174,37 @@ def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
                 "satlab",
                 debian_packages.architecture(),
                 ", ".join((python, *DEPENDS)),
-                "satellite-link appliance: DVB-S2/RCS2 emulation, OpenBACH scenarios, QUIC"
-                " regression targets",
-                {Path("usr/bin/satlab"): start, **files},
+                SUMMARY,
+                files,
                 {LIBRARY / ".venv/bin/python": "/usr/bin/python3"},
+                DESCRIPTION,
             ),
             f"{__version__}+{when}",
             when,
             folder,
             Path(scratch, "package"),
         )
+
+
+def _of_system(scratch: Path, when: int) -> Iterator[tuple[Path, Path]]:
+    """Yield the files outside of the library: launcher, unit, completion, manual, copyright."""
+    date = datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d")
+    packed = {"mtime": 0, "compresslevel": 9}
+    texts = {
+        "usr/bin/satlab": START.encode(),
+        "usr/lib/systemd/system/satlab.service": UNIT.encode(),
+        "usr/share/bash-completion/completions/satlab": completion.script(Shell.BASH).encode(),
+        "usr/share/man/man1/satlab.1.gz": gzip.compress(manual.page(date).encode(), **packed),
+        "usr/share/doc/satlab/copyright": COPYRIGHT.encode(),
+        "usr/share/doc/satlab/changelog.gz": gzip.compress(
+            (paths.ROOT / "CHANGELOG.md").read_bytes(), **packed
+        ),
+    }
+    for name, content in texts.items():
+        file = scratch / "system" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        yield Path(name), file
 
 
 def _gather(tree: Path, programs: Path) -> None:

@@ -22,6 +22,7 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "satlab"
 html_copy_source = False
+html_extra_path = ["root"]  # index.html, which leads to docs/index.html
 suppress_warnings = [
     "toc.not_included",
     "misc.highlighting_failure",

@@ -4,6 +4,7 @@ pages.
 """
 
 import contextlib
+import json
 import shutil
 import socket
 import threading
@@ -80,11 +81,12 @@ class Replay:
     recorded: Path
     hold: bool = False
     looks: dict[str, int] = field(default_factory=dict)
+    asked: dict[str, dict[str, str]] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     stopped: set[str] = field(default_factory=set)
 
     def start(self, run_id: str, request: ScenarioRequest) -> None:
-        del request
+        self.asked[run_id] = dict(request.arguments)
         self.looks[run_id] = 0
         if self.hold:
             self.held.add(run_id)
@@ -116,6 +118,10 @@ class Replay:
             return RunStatus(phase="running", progress=self.progress("Running"))
         shutil.rmtree(self.runs / run_id)
         shutil.copytree(self.recorded, self.runs / run_id)
+        manifest = self.runs / run_id / "manifest.json"
+        about = json.loads(manifest.read_text())
+        about["arguments"] |= self.asked[run_id]
+        manifest.write_text(json.dumps(about))
         return RunStatus(phase="ended", exit_status=0, progress=self.progress("Not Running"))
 
     @staticmethod

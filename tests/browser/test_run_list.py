@@ -20,7 +20,7 @@ READABLE_S = 5.0
 
 def finished(driver: webdriver.Chrome, site: Site, **values: str) -> str:
     launch(driver, site, "page_load", **values)
-    until(lambda: "Finished Ok" in text(driver), "the end")
+    until(lambda: "Finished" in text(driver), "the end")
     return driver.current_url.rpartition("/")[2]
 
 
@@ -65,7 +65,7 @@ def test_runs_are_filtered_pinned_compared_and_removed(
     chrome.find_element(By.CSS_SELECTOR, "[data-compare-button]").click()
     until(lambda: "Differences" in text(chrome), "the comparison")
     assert "protocol=h1" in text(chrome)
-    assert len(chrome.find_elements(By.CSS_SELECTOR, "svg .curve")) == 4
+    assert len(chrome.find_elements(By.CSS_SELECTOR, "svg .curve")) == 8
     keep_picture(chrome, "compare")
 
     chrome.get(f"{site.url}/ui/runs/{second}")

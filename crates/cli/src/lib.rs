@@ -69,7 +69,7 @@ pub fn load(path: &Path) -> Result<(Config, Profile), Failure> {
         for fault in faults {
             log(&format!("{}: {fault}", path.display()));
         }
-        let what = format!("{} faults in {}", faults.len(), path.display());
+        let what = format!("{} in {}", counted(faults.len()), path.display());
         Failure::usage(what, hint)
     };
     let text = read_text(path, MAX_CONFIG_BYTES).map_err(|reason| ConfigError(vec![reason]));
@@ -107,9 +107,18 @@ pub fn load_profile(dir: &Path, mode: Mode) -> Result<Profile, Failure> {
 #[must_use]
 pub fn refused_profile(dir: &Path, faults: &profile::Faults) -> Failure {
     log(&faults.to_string());
-    let count = faults.as_slice().len();
-    let what = format!("{count} faults in profile {}", dir.display());
+    let count = counted(faults.as_slice().len());
+    let what = format!("{count} in profile {}", dir.display());
     Failure::usage(what, PROFILE_HINT)
+}
+
+/// A number of faults in words.
+#[must_use]
+pub fn counted(faults: usize) -> String {
+    match faults {
+        1 => "1 fault".to_owned(),
+        _ => format!("{faults} faults"),
+    }
 }
 
 /// The text of a loss trace.

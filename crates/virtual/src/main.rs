@@ -122,7 +122,7 @@ fn refused(path: &Path, faults: &[String]) -> Failure {
     for fault in faults {
         cli::log(&format!("{}: {fault}", path.display()));
     }
-    let what = format!("{} faults in {}", faults.len(), path.display());
+    let what = format!("{} in {}", cli::counted(faults.len()), path.display());
     Failure::usage(what, "fields and ranges: schemas/virtual-flows.schema.json")
 }
 

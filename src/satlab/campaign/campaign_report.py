@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
+from collect.calibration import REMEDY
 from satlab.campaign import dataset
 from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.dataset import TASK_METRIC, Collected
@@ -21,7 +22,19 @@ from satlab.common import scratch
 from satlab.papers import paper_report, result_tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
-from satlab.report.page import Axis, Page, Plot, Section, Series, Table, Text, Tile, Tiles, all_but
+from satlab.report.page import (
+    Axis,
+    Page,
+    Part,
+    Plot,
+    Section,
+    Series,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+    all_but,
+)
 
 PAGE, BESIDE_A_PAPER = "report/index.html", "report/campaign.html"
 MOST_PLOTS = 12
@@ -87,22 +100,43 @@ def page(
     """Return the page of a campaign."""
     tasks = collected.frame.filter(pl.col("metric") == TASK_METRIC)
     sections = []
+    tested: list[Part] = [_host_effects(effects), Text(TESTS, "note")] if effects else []
     if conclusions:
         sections.append(Section.of(result_tables.conclusions(conclusions)))
     sections += [
-        Section(
-            "Plots",
-            plots(collected.frame) or [Text("Nothing was measured in calibration.", "note")],
-        ),
+        Section("Plots", _figures(collected.frame)),
         Section("Cells", [_cells(tasks)]),
         Section("Tasks that failed or are out of calibration", [_failures(tasks)]),
-        Section(
-            "Hosts",
-            [_hosts(collected), Text(STAMPS, "note"), _host_effects(effects), Text(TESTS, "note")],
-        ),
+        Section("Hosts", [_hosts(collected), Text(STAMPS, "note"), *tested]),
     ]
     lead = [Tiles(_tiles(plan, collected, tasks, effects))]
     return Page("satlab campaign", f"Campaign {plan.name}", lead, sections)
+
+
+def summary(collected: Collected) -> str:
+    """Return in words how many tasks failed or are out of calibration; empty if none."""
+    done = [record for record in collected.records.values() if record is not None]
+    count = Counter[str](record.status for record in done)
+    texts = [
+        f"{count[state]} of {len(done)} tasks {words}"
+        for state, words in (("failed", "failed"), ("out of calibration", "are out of calibration"))
+        if count[state]
+    ]
+    if not texts:
+        return ""
+    remedy = f"; {REMEDY}" if count["out of calibration"] else ""
+    return f"{', '.join(texts)}: the report has the reasons{remedy}"
+
+
+def _figures(frame: pl.DataFrame) -> list[Part]:
+    """Return the plots of the values in calibration. If there are none, those of the others."""
+    found: list[Part] = [*plots(frame)]
+    if found:
+        return found
+    marked = frame.with_columns(calibrated=pl.lit(value=True))
+    drawn = plots(marked, "every value, all of them out of calibration")
+    words = f"No task was in calibration: do not trust these figures; {REMEDY}."
+    return [Text(words, "warning"), *drawn] if drawn else [Text("Nothing was measured.", "note")]
 
 
 STAMPS = (
@@ -125,16 +159,18 @@ def _tiles(
     significant = sum(effect.is_significant for effect in effects)
     left_s = sum(task.estimate_s for task in plan.tasks if collected.records[task.id] is None)
     rest = f", {duration(left_s)} of work left" if left_s else ""
+    tested = Tile(
+        f"{significant}/{len(effects)}",
+        "tests with an effect of the host",
+        state="bad" if significant else "",
+    )
+    off = count["out of calibration"]
     return [
         Tile(f"{done}/{len(plan.tasks)}", f"tasks done, of {len(plan.cells)} cells{rest}"),
         Tile(str(failed), "tasks failed, reasons below", state="bad" if failed else "good"),
-        Tile(str(count["out of calibration"]), "tasks out of calibration"),
-        Tile(str(len(hosts)), "hosts"),
-        Tile(
-            f"{significant}/{len(effects)}",
-            "tests with an effect of the host",
-            state="bad" if significant else "",
-        ),
+        Tile(str(off), "tasks out of calibration", state="bad" if off else ""),
+        Tile(str(len(hosts)), "host" if len(hosts) == 1 else "hosts"),
+        *([tested] if effects else []),
     ]
 
 
@@ -193,8 +229,8 @@ def _host_effects(effects: Sequence[HostEffect]) -> Table:
     return Table(head, rows, numbers=("H", "p"))
 
 
-def plots(frame: pl.DataFrame) -> list[Plot]:
-    """Draw every value in calibration of each metric, over the cells.
+def plots(frame: pl.DataFrame, which: str = "every value in calibration") -> list[Plot]:
+    """Draw every value in calibration of each metric, over the cells; `which` is the caption.
 
     ANSWERS come first, and there are at most MOST_PLOTS. If a metric's values are drawn, its
     statistics are not.
@@ -208,7 +244,7 @@ def plots(frame: pl.DataFrame) -> list[Plot]:
     rank = {metric: place for place, metric in enumerate(ANSWERS)}
     groups.sort(key=lambda group: rank.get(str(group[0][0]), len(rank)))
     return [
-        _plot(str(metric), str(series), part, cells)
+        _plot(str(metric), str(series), part, cells, which)
         for (metric, series), part in groups[:MOST_PLOTS]
     ]
 
@@ -233,7 +269,7 @@ def in_words(metric: str) -> MetricInWords:
     return MetricInWords(name[:1].upper() + name[1:], unit, factor)
 
 
-def _plot(metric: str, labels: str, part: pl.DataFrame, cells: Sequence[str]) -> Plot:
+def _plot(metric: str, labels: str, part: pl.DataFrame, cells: Sequence[str], which: str) -> Plot:
     named = ", ".join(f"{name} {value}" for name, value in json.loads(labels).items())
     about = in_words(metric)
     boxes = [
@@ -253,7 +289,7 @@ def _plot(metric: str, labels: str, part: pl.DataFrame, cells: Sequence[str]) ->
     return Plot(
         key=f"plot-{metric}-{named}".translate(str.maketrans(" ,./", "----")),
         title=", ".join((about.name, *([named] if named else []))),
-        caption=f"{metric}: every value in calibration, a colour for each host.",
+        caption=f"{metric}: {which}, a colour for each host.",
         x=Axis("cell", categories=[cell for cell in cells if cell in drawn]),
         y=(Axis(about.unit or about.name, from_zero=True),),
         series=boxes,

@@ -101,9 +101,10 @@ class Engine:
             for task in self.folder.marked(self.plan) if self.replace else ():
                 self.folder.reopen(task)
             left = self.folder.left(self.plan)
+            more = ", longer if tasks must be repeated" if self.options.retries and left else ""
             log.line(
                 f"{self.folder.path}: {len(left)} of {len(self.plan.tasks)} tasks left, estimated"
-                f" {duration(self.estimate_s(left))}"
+                f" {duration(self.estimate_s(left))}{more}"
             )
             try:
                 status = self._work(digest, log, stop) if left else 0
@@ -280,8 +281,11 @@ class _Progress:
             if left and done_s
             else ""
         )
+        again = sum((self._folder.of(task) / "attempt-2").exists() for task in self._plan.tasks)
+        repeated = f", {again} repeated" if again else ""
         self._log.line(
-            f"{len(self._plan.tasks) - len(left)} of {len(self._plan.tasks)} tasks done{remaining}"
+            f"{len(self._plan.tasks) - len(left)} of {len(self._plan.tasks)} tasks done{repeated}"
+            f"{remaining}"
         )
 
 

@@ -4,6 +4,7 @@
 import csv
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from satlab.campaign.campaign_report import MetricInWords
 from satlab.campaign.plan_file import Plan
 from satlab.campaign.test_worker import record_end, run_task
 from satlab.cli import app
-from satlab.report.page import Series
+from satlab.report.page import Series, Text
 
 HOSTS = ("alpha", "beta")
 RUNS = 8
@@ -165,3 +166,32 @@ def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
 def test_an_output_that_cannot_be_read_is_a_failed_sample(output: str) -> None:
     with pytest.raises((ValueError, KeyError, IndexError, TypeError)):
         task_samples.of("check", {}, task_samples.parse("check", output))
+
+
+def test_figures_out_of_calibration_are_drawn_with_a_warning(
+    measured: tuple[CampaignFolder, Plan],
+) -> None:
+    where, plan = measured
+    collected = dataset.collect(plan, where)
+    off = collected.frame.with_columns(calibrated=pl.lit(value=False))
+    warned = campaign_report.page(plan, replace(collected, frame=off), [], [])
+    (shown,) = [section for section in warned.sections if section.title == "Plots"]
+    assert isinstance(shown.parts[0], Text) and "--wait-quiet 600" in shown.parts[0].text
+    assert len(shown.parts) > 1
+    captions = [tile.caption for part in warned.lead for tile in getattr(part, "tiles", ())]
+    assert not [text for text in captions if text.startswith("tests with an effect")]
+    (usual,) = [
+        section
+        for section in campaign_report.page(plan, collected, [], []).sections
+        if section.title == "Plots"
+    ]
+    assert not [part for part in usual.parts if isinstance(part, Text)]
+
+
+def test_the_end_of_a_campaign_counts_what_did_not_succeed(
+    measured: tuple[CampaignFolder, Plan],
+) -> None:
+    where, plan = measured
+    assert campaign_report.summary(dataset.collect(plan, where)) == (
+        f"1 of {4 * RUNS + 1} tasks failed: the report has the reasons"
+    )

@@ -50,7 +50,7 @@ class Change(_Model):
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if self.forward_mbps is None and self.rtt_ms is None and self.outage_s is None:
-            raise ValueError("changes nothing: set forward_mbps, rtt_ms or outage_s")
+            raise ValueError("nothing to change: give forward_mbps, rtt_ms or outage_s")
         return self
 
 

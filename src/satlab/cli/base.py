@@ -6,15 +6,15 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
 from satlab import __version__
 from satlab.common import escape
-from satlab.common.console import for_tables, say
+from satlab.common.console import fitting, for_tables, say
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 from satlab.link.option_model import Group, Option, Options, options_of
 
@@ -34,9 +34,23 @@ app = typer.Typer(
 )
 
 OUTPUT: Group = "Output"
+
+
+def _is_folder(folder: Path | None) -> Path | None:
+    """Refuse a number where a folder is meant: other commands count with the same option."""
+    if folder is not None and folder.name.isdecimal() and not folder.exists():
+        raise typer.BadParameter(f"here it is a folder, and there is no folder {folder.name}")
+    return folder
+
+
 Runs = Annotated[
     Path,
-    typer.Option("--runs", help="Folder in which run folders are made.", rich_help_panel=OUTPUT),
+    typer.Option(
+        "--runs",
+        help="Folder in which run folders are made.",
+        rich_help_panel=OUTPUT,
+        callback=_is_folder,
+    ),
 ]
 LabName = Annotated[
     str, typer.Option("--lab", "-l", help="Name of the lab. Several labs can be up at once.")
@@ -62,6 +76,7 @@ Jobs = Annotated[
         ),
         envvar="SATLAB_JOBS",
         resolve_path=True,
+        callback=_is_folder,
     ),
 ]
 Privileges = Annotated[
@@ -138,8 +153,10 @@ def _parameter(option: Option) -> inspect.Parameter:
     """
     metavar = option.help.unit or option.help.metavar
     flags = [option.flag, *([f"-{option.help.short}"] if option.help.short else [])]
+    is_number = float in (option.kind, *get_args(option.kind))
     info = typer.Option(
         *flags,
+        parser=_number(option.help.unit) if is_number else None,
         help=option.text,
         metavar=f"<{metavar}>" if metavar else None,
         rich_help_panel=option.help.group,
@@ -149,6 +166,24 @@ def _parameter(option: Option) -> inspect.Parameter:
     return inspect.Parameter(
         option.name, keyword, default=option.default, annotation=Annotated[option.kind, info]
     )
+
+
+def _number(unit: str) -> Callable[[str], float]:
+    """Return the reader of a number in `unit`."""
+
+    def number(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(\D+?)\s*", text)
+            remedy = f", in {unit}" if unit else ""
+            if found and found[2] == "%" and not unit:
+                remedy = f": write {float(found[1]) / 100:g}"
+            elif found and found[2] == unit:
+                remedy = f": write {found[1]}"
+            raise typer.BadParameter(f"{text!r} is not a number{remedy}.") from None
+
+    return number
 
 
 def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
@@ -225,17 +260,34 @@ def common(
         raise typer.Exit
 
 
+def print_reason(folder: Path, reason: str) -> None:
+    """Print on stderr why a run did not end well, and the logs that the reason names."""
+    if reason:
+        print(escape.lines(f"{folder.name}: {reason}"), file=sys.stderr)
+    for path in named_logs(reason, folder):
+        print(escape.lines(f"log of the job that failed: {path}"), file=sys.stderr)
+
+
 def named_logs(reason: str, folder: Path) -> list[Path]:
     """Return the absolute paths of the logs that the reason of a failed run mentions."""
     names = dict.fromkeys(re.findall(r"\blogs/([\w.-]+\.log)\b", reason))
     return [folder.resolve() / "raw" / "logs" / name for name in names]
 
 
-def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, csv: bool) -> None:
+def print_records(
+    folders: list[Path],
+    frames: list[Any],
+    *,
+    json_lines: bool,
+    csv: bool,
+    names: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> None:
     """Print the results of runs on stdout: tables and reports for people, JSON lines or CSV for
     programs.
 
-    `folders` are run folders, or one report file.
+    `folders` are run folders, or one report file; `names` those of several runs by id; `quiet`:
+    nothing for people.
     """
     import collect
     from satlab import report
@@ -245,10 +297,10 @@ def print_records(folders: list[Path], frames: list[Any], *, json_lines: bool, c
             print_json_lines(collect.summaries(frame))
     elif csv:
         report.write_csv(frames, sys.stdout)
-    else:
+    elif not quiet:
         console = for_tables()
-        for table in report.terminal_tables(frames):
-            console.print(table)
+        for table in report.terminal_tables(frames, names or {}):
+            console.print(fitting(table, console))
         for folder in folders:
             page = folder / "report" / "index.html"
             say(page if page.is_file() else folder)

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from satlab.cli.base import Quiet, Retries, WaitQuiet, app, command, print_json_lines
-from satlab.common import needs, scratch
+from satlab.common import escape, needs, scratch
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
 from satlab.common.processes import stop_on_signal
-from satlab.papers.shipped_papers import PaperName
+from satlab.papers.shipped_papers import ALIASES, NamedPaper
 
 if TYPE_CHECKING:
+    from satlab.campaign.campaign_folder import CampaignFolder
+    from satlab.campaign.dataset import Collected
     from satlab.campaign.plan_file import Plan
 
 campaign_app = typer.Typer(
@@ -102,14 +104,18 @@ def run_campaign(
             "--dry-run", help="Check everything, print the tasks that are not done, change nothing."
         ),
     ] = False,
+    wait_quiet: WaitQuiet = 0.0,
     quiet: Quiet = False,
 ) -> int:
-    """Run the tasks of a campaign that are not done. After a stop the same command continues."""
-    from satlab.campaign import engine, planner
+    """Run the tasks of a campaign that are not done, and write its report. After a stop the same
+    command continues.
+    """
+    from satlab.campaign import campaign_report, engine, planner
 
     needs.ensure("link")
     plan = planner.plan(file)
-    work = engine.choose(plan, folder, engine.Options(executor, jobs, retries, partition, hosts))
+    options = engine.Options(executor, jobs, retries, partition, hosts, wait_quiet)
+    work = engine.choose(plan, folder, options)
     if dry_run:
         say(json.dumps(work.document(), indent=1))
         return ExitStatus.OK
@@ -117,7 +123,15 @@ def run_campaign(
         _install(plan)
     else:  # the hosts have what the tasks need
         needs.ensure("campaign")
-    return work.run(ProgressLog(quiet), stop_on_signal())
+    log = ProgressLog(quiet)
+    status = work.run(log, stop_on_signal())
+    if status == ExitStatus.INTERRUPTED:
+        return status
+    collected, page = _report(plan, work.folder, log)
+    if words := campaign_report.summary(collected):
+        print(escape.lines(words), file=sys.stderr)
+    say(page)
+    return status
 
 
 def _install(plan: "Plan") -> None:
@@ -232,6 +246,36 @@ def pod_of_campaign(
     return Worker(folder, plan, retries).work(name, stop_on_signal())
 
 
+def _report(plan: "Plan", where: "CampaignFolder", log: ProgressLog) -> tuple["Collected", Path]:
+    """Collect the tasks of a campaign, and write its page; return what was collected, and the page.
+
+    Raises ConfigError.
+    """
+    from satlab.campaign import campaign_report, dataset, host_effect, reproduction
+    from satlab.papers import results
+
+    with log.step("hashes and dataset"):
+        collected = dataset.collect(plan, where)
+    for task, fault in collected.changed.items():
+        log.line(f"warning: {task}: {fault}")
+    judgements = []
+    if reproduction.is_of_paper(plan):
+        try:
+            found = reproduction.judged(plan, where, collected)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise ConfigError(f"{where.path}: outputs of its tasks have another shape") from error
+        judgements = [one for one in found.judgements if one.verdict != "not measured"]
+        with scratch.folder("results") as own:
+            file = results.write(found, own)
+            dataset.place_in(where.path, f"report/{file.name}", file)
+    for one in judgements:
+        log.line(f"{one.conclusion.text}: {one.verdict} ({'; '.join(one.evidence)})")
+    path = campaign_report.write(
+        plan, where, collected, host_effect.effects(collected.frame), judgements
+    )
+    return collected, path
+
+
 @command(group=campaign_app, name="report")
 def report_campaign(
     folder: Annotated[Path, typer.Argument(help="Folder of the campaign.")],
@@ -242,32 +286,11 @@ def report_campaign(
     """Collect the finished tasks in one Parquet dataset, test whether hosts differ, and write the
     report page.
     """
-    from satlab.campaign import campaign_report, dataset, host_effect, reproduction
     from satlab.campaign import plan_file as plans
     from satlab.campaign.campaign_folder import CampaignFolder
-    from satlab.papers import results
 
-    where, log = CampaignFolder(folder), ProgressLog()
-    plan = plans.load(where.plan_file)
-    with log.step("hashes and dataset"):
-        collected = dataset.collect(plan, where)
-    for task, fault in collected.changed.items():
-        log.line(f"warning: {task}: {fault}")
-    judgements = []
-    if reproduction.is_of_paper(plan):
-        try:
-            found = reproduction.judged(plan, where, collected)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise ConfigError(f"{folder}: outputs of its tasks have another shape") from error
-        judgements = [one for one in found.judgements if one.verdict != "not measured"]
-        with scratch.folder("results") as own:
-            file = results.write(found, own)
-            dataset.place_in(folder, f"report/{file.name}", file)
-    for one in judgements:
-        log.line(f"{one.conclusion.text}: {one.verdict} ({'; '.join(one.evidence)})")
-    path = campaign_report.write(
-        plan, where, collected, host_effect.effects(collected.frame), judgements
-    )
+    where = CampaignFolder(folder)
+    collected, path = _report(plans.load(where.plan_file), where, ProgressLog())
     if json_lines:
         print_json_lines(collected.frame.iter_rows(named=True))
     else:
@@ -275,15 +298,16 @@ def report_campaign(
     return ExitStatus.OK
 
 
-@command(epilog="Example: satlab reproduce seed-003 --quick")
+@command(epilog="Example: satlab reproduce bujari --quick")
 def reproduce(
     paper: Annotated[
-        PaperName,
+        NamedPaper,
         typer.Argument(
             help=(
-                "seed-000: QUIC over GEO, thesis 2022. seed-001: FEC tunnel, ASMS 2022. seed-002:"
-                " Kosek et al., IFIP Networking 2022. seed-003: congestion control across a"
-                " handover. seed-004: QUIC in SATCOM. rfc-9959: what Careful Resume costs other flows."
+                "martin-2022 (seed-000): QUIC over GEO, thesis. petrou-2022 (seed-001): FEC tunnel,"
+                " ASMS. kosek-2022 (seed-002): proxies for QUIC and HTTP/3, IFIP Networking. bujari"
+                " (seed-003): congestion control across a handover. kuhn-2021 (seed-004): QUIC in"
+                " SATCOM. rfc-9959: what Careful Resume costs other flows."
             )
         ),
     ],
@@ -373,7 +397,17 @@ def reproduce(
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
     patience = Patience(wait_quiet, retries)
     request = reproduction.Request(
-        paper, clock, quick, runs, chosen, resume, parallel, out, patience, rate_once, keep
+        ALIASES.get(paper, paper),
+        clock,
+        quick,
+        runs,
+        chosen,
+        resume,
+        parallel,
+        out,
+        patience,
+        rate_once,
+        keep,
     )
     needs.ensure("link")
     work = reproduction.prepare(request)

@@ -56,7 +56,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Shell.")]) -> int:
 def script(shell: Shell) -> str:
     """Return the script of a shell; zsh runs bash's one."""
     words, values = {"satlab": " ".join(_LAUNCHER)}, dict[str, str]()
-    for path, current in _commands(typer.main.get_command(app)):
+    for path, current in commands(typer.main.get_command(app)):
         offered = [*_below(current), *(flag for each in current.params for flag in _flags(each))]
         words[path] = " ".join([*offered, *words.get(path, "").split()])
         values |= {
@@ -79,10 +79,11 @@ def script(shell: Shell) -> str:
     )
 
 
-def _commands(current: Any, path: str = "satlab") -> Iterator[tuple[str, Any]]:
+def commands(current: Any, path: str = "satlab") -> Iterator[tuple[str, Any]]:
+    """Yield a command and all below it, each with its words."""
     yield path, current
     for name, below in _below(current).items():
-        yield from _commands(below, f"{path} {name}")
+        yield from commands(below, f"{path} {name}")
 
 
 def _below(current: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 
 import functools
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,14 +20,14 @@ from satlab.cli.base import (
     WaitQuiet,
     app,
     command,
-    named_logs,
     print_json_lines,
+    print_reason,
     print_records,
     settings_of,
     status_of,
     with_options,
 )
-from satlab.common import escape, needs
+from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS
@@ -140,9 +139,8 @@ def run(
     outcome = scenario_run.calibrated(
         prepared, Patience(wait_quiet, retries), ProgressLog(quiet), stop_on_signal()
     )
-    print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv)
-    for path in named_logs(outcome.reason, outcome.folder):
-        print(escape.lines(f"log of the job that failed: {path}"), file=sys.stderr)
+    print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=csv, quiet=quiet)
+    print_reason(outcome.folder, outcome.reason)
     return outcome.status
 
 
@@ -199,7 +197,7 @@ def demo(
     return show.run(
         ProgressLog(quiet),
         stop_on_signal(),
-        lambda f, r: print_records(f, r, json_lines=json_lines, csv=False),
+        lambda f, r: print_records(f, r, json_lines=json_lines, csv=False, quiet=quiet),
     )
 
 
@@ -214,10 +212,12 @@ def report(
     csv: RecordsCsv = False,
 ) -> int:
     """Make the records and the report again from raw files. Several runs share one report."""
+    from satlab.report import run_names
     from satlab.run import rebuild_report
 
     frames, path = rebuild_report.rebuild(folders, out, ProgressLog())
-    print_records([path], frames, json_lines=json_lines, csv=csv)
+    names = run_names.of_folders(folders) if len(folders) > 1 else None
+    print_records([path], frames, json_lines=json_lines, csv=csv, names=names)
     return ExitStatus.OK
 
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import collect
 from collect.fixtures import example_run
+from satlab import cli
 from satlab.cli import base
 
 
@@ -44,4 +45,31 @@ def test_the_log_of_a_job_that_failed_has_its_whole_path(tmp_path: Path) -> None
         " broken"
     )
     assert base.named_logs(reason, tmp_path) == [tmp_path / "raw" / "logs" / "j-1.log"]
-    assert base.named_logs("out of tolerance", tmp_path) == []
+    assert base.named_logs("out of calibration", tmp_path) == []
+
+
+@pytest.mark.parametrize("words", [["run", "ping", "--runs", "5"], ["run", "ping", "--jobs", "4"]])
+def test_a_number_is_no_folder(words: list[str]) -> None:
+    result = CliRunner().invoke(cli.app, [*words, "--dry-run"])
+    assert result.exit_code == 2
+    assert "here it is a folder" in result.output
+
+
+def test_quiet_prints_nothing_for_people(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = example_run.write(tmp_path, example_run.Example())
+    frames = [collect.gather(folder).lazy().collect()]
+    base.print_records([folder], frames, json_lines=False, csv=False, quiet=True)
+    assert capsys.readouterr().out == ""
+    base.print_records([folder], frames, json_lines=True, csv=False, quiet=True)
+    assert "goodput_bps" in capsys.readouterr().out
+
+
+def test_a_run_that_did_not_end_well_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base.print_reason(tmp_path / "r1", "out of calibration: other programs")
+    assert capsys.readouterr().err == "r1: out of calibration: other programs\n"
+    base.print_reason(tmp_path / "r1", "")
+    assert capsys.readouterr().err == ""

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from satlab.cli.base import Quiet, Runs, app, command, print_records, settings_of, with_options
+from satlab.cli.base import (
+    Quiet,
+    Runs,
+    app,
+    command,
+    print_reason,
+    print_records,
+    settings_of,
+    with_options,
+)
 from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
@@ -133,7 +142,10 @@ def run(
     log = ProgressLog(quiet)
     outcome = running.execute(prepared, runs, log, stop_on_signal(), deadline)
     vm_commands.forward(outcome.folder, influx, log)
-    print_records([outcome.folder], [outcome.records], json_lines=json_lines, csv=False)
+    print_records(
+        [outcome.folder], [outcome.records], json_lines=json_lines, csv=False, quiet=quiet
+    )
+    print_reason(outcome.folder, outcome.reason)
     return outcome.status
 
 

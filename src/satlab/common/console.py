@@ -5,14 +5,17 @@ Tables on stdout.
 """
 
 import sys
+import textwrap
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from satlab.common import escape
 
@@ -41,15 +44,44 @@ def table(
     `right`, `unwrapped`: names of columns.
     """
     made = Table(title=escape.terminal(title), title_justify="left", title_style="bold")
-    for name in head:
+    lines = [[escape.terminal(cell) for cell in row] for row in rows]
+    for place, name in enumerate(head):
+        heading = [name]
+        if name in right:  # a figure is never cut; the words of its name are below each other
+            longest = max((len(line[place]) for line in lines), default=0)
+            heading = textwrap.wrap(name, max(longest, *map(len, name.split()), 1))
         made.add_column(
-            escape.terminal(name),
+            Text("\n").join(map(escape.terminal, heading)),
             justify="right" if name in right else "left",
-            no_wrap=name in unwrapped,
+            no_wrap=name in right or name in unwrapped,
+            overflow="fold",
         )
-    for row in rows:
-        made.add_row(*map(escape.terminal, row))
+    for line in lines:
+        made.add_row(*line)
     return made
+
+
+def fitting(made: Table, console: Console) -> Table:
+    """Return a table, or if it is wider than the console its rows below each other, a line for each
+    column.
+    """
+    whole = console.options.update(width=sum(map(_longest, made.columns)) + 4 * len(made.columns))
+    if Measurement.get(console, whole, made).minimum <= console.width:
+        return made
+    upright = Table(title=made.title, title_justify="left", title_style="bold", show_header=False)
+    upright.add_column(overflow="fold")
+    upright.add_column(overflow="fold")
+    names = [" ".join(str(column.header).split()) for column in made.columns]
+    for cells in zip(*(list(column.cells) for column in made.columns), strict=True):
+        for name, cell in zip(names, cells, strict=True):
+            upright.add_row(name, cell)
+        upright.add_section()
+    return upright
+
+
+def _longest(column: Column) -> int:
+    """Return the length of the longest text of a column."""
+    return max(len(str(text)) for text in (column.header, *column.cells))
 
 
 def say(text: object = "") -> None:

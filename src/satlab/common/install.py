@@ -98,9 +98,10 @@ GROUPS = {
         python=("dev",),
     ),
     "test-soak": Group(("lab", "quic"), python=("dev",)),
+    "docs": Group(python=("dev",)),
     "python": Group(),  # only the environment, as the launcher requests it
 }
-NOT_PACKAGED = ("vm", "campaign", "picoquic", "test", "test-vm", "test-soak")
+NOT_PACKAGED = ("vm", "campaign", "picoquic", "test", "test-vm", "test-soak", "docs")
 """Groups that exist only in a clone, not in our Debian package."""
 
 

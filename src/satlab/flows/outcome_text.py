@@ -4,6 +4,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from collect import calibration
+
 NOTHING = "\N{EN DASH}"
 
 
@@ -35,4 +37,4 @@ def lines(outcome: Mapping[str, Any]) -> Iterator[str]:
         )
         yield f"queue {queue['direction']}: median / 95th percentile {shown} ms"
     if outcome.get("calibration"):
-        yield f"out of calibration: {', '.join(outcome['calibration'])}"
+        yield calibration.sentence(outcome["calibration"])

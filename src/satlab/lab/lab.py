@@ -189,7 +189,7 @@ class Lab:
         state = status(lab_id)
         if state.phase == "absent":
             raise ConfigError(
-                f"lab {lab_id} is not up", hint="bring it up: satlab up --profile NAME"
+                f"no lab named {lab_id} is up", hint="bring it up: satlab up --profile NAME"
             )
         if state.phase == "broken":
             raise HostError(

@@ -46,7 +46,7 @@ def test_names_keep_labs_apart(tmp_path: Path) -> None:
 def test_absent_lab() -> None:
     assert lab.list_labs() == []
     assert lab.status("demo").phase == "absent"
-    with pytest.raises(ConfigError, match="is not up"):
+    with pytest.raises(ConfigError, match="no lab named"):
         lab.Lab.attach("demo")
 
 

@@ -163,10 +163,13 @@ class LinkChange(QueueOptions, ImpairmentOptions, LossOptions, ChangeOptions):
         try:
             return LinkSet.model_validate(fields)
         except ValidationError as error:
-            faults = [
-                Fault(".".join(map(str, e["loc"])) or "set", e["msg"])
-                for e in error.errors(include_url=False)
+            found = [
+                (".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, "))
+                for one in error.errors(include_url=False)
             ]
+            if len(found) == 1 and not found[0][0]:
+                raise ConfigError(found[0][1], hint="satlab link set --help") from error
+            faults = [Fault(place or "change", reason) for place, reason in found]
             raise ConfigError(
                 "the link cannot be changed like this", faults, "satlab link set --help"
             ) from error

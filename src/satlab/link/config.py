@@ -265,7 +265,7 @@ class LinkSet(_Sparse):
             names = ", ".join(
                 name for name in type(self).model_fields if name not in ("direction", "terminal")
             )
-            raise ValueError(f"changes nothing: set one of {names}")
+            raise ValueError(f"nothing to change: give {names}")
         if self.direction.startswith("terrestrial") and (foreign := given - _TERRESTRIAL):
             raise ValueError(f"a terrestrial direction has no {', '.join(sorted(foreign))}")
         if self.direction.startswith("terrestrial") and self.terminal is not None:

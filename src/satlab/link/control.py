@@ -66,9 +66,14 @@ def load_steps(path: Path) -> tuple[TimelineStep, ...]:
         ConfigError: the file cannot be read, or holds faults; all of them.
     """
     try:
-        if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
-            raise ConfigError(f"{path}: not a file of at most {MAX_FILE_BYTES} bytes")
+        size = path.stat().st_size
+        if not path.is_file():
+            raise ConfigError(f"{path}: is not a file")
+        if size > MAX_FILE_BYTES:
+            raise ConfigError(f"{path}: has {size} bytes, at most {MAX_FILE_BYTES} are read")
         return _STEPS.validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: does not exist") from error
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValidationError as error:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
+from satlab.common import spelling
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE, PROFILES, SATLINK
 from satlab.common.terminals import MOST as MOST_TERMINALS
@@ -327,9 +328,11 @@ class QueueOptions(Options):
 
     @field_validator("queue")
     @classmethod
-    def _is_queue_limit(cls, text: str | None) -> str | None:
+    def _is_queue_limit(cls, text: str | None, info: ValidationInfo) -> str | None:
         if text is not None:
             queue_limit(text, {})
+            if info.data.get("queue_bdp", DEFAULT_BDP) != DEFAULT_BDP:
+                raise invalid("and --queue-bdp both set the limit of the queue", "leave one out")
         return text
 
     @field_validator("aqm_target_ms", "aqm_interval_ms", "ecn")
@@ -478,7 +481,7 @@ class LinkOptions(
         shipped = shipped_profiles()
         folder = PROFILES / self.profile if self.profile in shipped else Path(self.profile)
         if not folder.is_dir():
-            hint = f"ours: {', '.join(shipped)}; or the path of a folder"
+            hint = spelling.remedy(self.profile, shipped, "ours: {}; or the path of a folder")
             raise ConfigError(f"profile {self.profile}: no such folder", hint=hint)
         return folder
 

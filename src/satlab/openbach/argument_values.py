@@ -6,6 +6,7 @@ OpenBACH's types.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -132,9 +133,31 @@ def convert(kind: str, value: Scalar, node: Node) -> str | None:
     try:
         return _CONVERTERS[kind](value)
     except (ValueError, OverflowError) as error:
-        reason = str(error) if isinstance(error, _RefusedError) else f"is not of type {kind}"
-        node.fault(f"{str(value)[:60]!r} {reason}")
+        if isinstance(error, _RefusedError):
+            node.fault(f"{str(value)[:60]!r} {error}")
+        else:
+            expected = _WORDS.get(kind, kind)
+            if kind in ("int", "float") and node.path:
+                expected += _UNITS.get(node.path[-1].rpartition("_")[2], "")
+            node.fault(f"{_named(value, node)} is not {expected}", _example(kind, value))
         return None
+
+
+def _named(value: Scalar, node: Node) -> str:
+    """Return a value as the caller gave it: with the name of its placeholder."""
+    text = str(value)[:60]
+    names = Template(node.value).get_identifiers() if isinstance(node.value, str) else []
+    if len(names) == 1 and node.value in (f"${names[0]}", f"${{{names[0]}}}"):
+        return f"{names[0]}={text}"
+    return repr(text)
+
+
+def _example(kind: str, value: Scalar) -> str:
+    """Return the remedy for a number with something behind it."""
+    found = re.match(r"\s*(-?\d+)(\.\d+)?", str(value))
+    if found is None or kind not in ("int", "float"):
+        return ""
+    return f"for example {found[1] if kind == 'int' else found[0].strip()}"
 
 
 class _RefusedError(ValueError):
@@ -183,6 +206,16 @@ def _date(value: Scalar) -> str:
     return str(round(moment.timestamp() * 1000))
 
 
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "ip": "an IP address",
+    "network": "an IP network",
+    "date": "a date",
+}
+"""Types in words."""
+_UNITS = {"s": " of seconds", "ms": " of milliseconds", "bytes": " of bytes"}
+"""Units of numbers, by the end of their names."""
 _CONVERTERS: dict[str, Callable[[Any], str]] = {
     "int": _int,
     "float": _float,

@@ -71,6 +71,8 @@ def simulated(name: str, cells: list[str], runs: int = 1, **given: Any) -> Paper
 
 def test_every_name_has_its_clocks() -> None:
     assert get_args(shipped_papers.PaperName) == tuple(shipped_papers.CLOCKS)
+    named = {*shipped_papers.ALIASES, *get_args(shipped_papers.PaperName)}
+    assert set(get_args(shipped_papers.NamedPaper)) == named
 
 
 def test_seed_003_is_that_of_the_paper() -> None:

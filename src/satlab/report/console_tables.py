@@ -3,7 +3,6 @@
 
 import csv
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TextIO
@@ -44,14 +43,17 @@ FAILURE_COLUMNS = ("Metrics without value", "Status", "Where", "Reason")
 """Those of the report's columns that fit on a terminal."""
 
 
-def terminal_tables(frames: Sequence[collect.Table]) -> list[TerminalTable]:
-    """Return the tables of goodput, page metrics, calibration and failed samples that have rows."""
+def terminal_tables(
+    frames: Sequence[collect.Table], named: run_tables.Names
+) -> list[TerminalTable]:
+    """Return the tables of goodput, page metrics, calibration and failed samples that have rows.
+
+    `named`: the runs' names by id. Without them a single run has its scenario and profile.
+    """
     rows = read.summaries(frames)
-    shared = Counter(_name(row) for row in {row.run_id: row for row in rows}.values())
-    names = {
-        row.run_id: _name(row) if shared[_name(row)] == 1 else f"{_name(row)}, {row.run_id[-4:]}"
-        for row in rows
-    }
+    is_one = len({row.run_id for row in rows}) == 1
+    usual = {r.run_id: f"{r.scenario} over {r.profile}" if is_one else r.run_id for r in rows}
+    names = usual | dict(named)
     runs: dict[str, list[SummaryRecord]] = {}
     for row in rows:
         runs.setdefault(names[row.run_id], []).append(row)
@@ -67,11 +69,11 @@ def terminal_tables(frames: Sequence[collect.Table]) -> list[TerminalTable]:
         _calibration(runs),
         run_tables.failures(failed, names).columns(*FAILURE_COLUMNS),
     ]
+    if len(runs) == 1:  # no need to say which
+        tables = [
+            table.columns(*(name for name in table.head if name != "Run")) for table in tables
+        ]
     return [text_tables.terminal(table) for table in tables if table.rows]
-
-
-def _name(row: SummaryRecord) -> str:
-    return f"{row.scenario} over {row.profile}"
 
 
 def write_csv(frames: Sequence[collect.Table], file: TextIO) -> None:
@@ -135,22 +137,11 @@ def _round_trips(runs: link_tables.Runs) -> Table:
 
 
 def _calibration(runs: link_tables.Runs) -> Table:
-    """Return how many checks of each run held, and the measured values and bounds of the others."""
+    """Return how many checks of each run held, and the others in words."""
     rows = []
     for run, records in runs.items():
         checks = [row for row in records if row.metric == "calibration_check_ok"]
-        bad = [_deviation(row) for row in checks if row.value != 1]
+        bad = [row.reason for row in checks if row.value != 1]
         held = f"{len(checks) - len(bad)} of {len(checks)} held"
         rows += [(run, held, "; ".join(bad) or "none")] if checks else []
-    return Table(("Run", "Checks", "Outside tolerance"), rows, title="Calibration")
-
-
-def _deviation(row: SummaryRecord) -> str:
-    name, unit = run_tables.CHECKS.get(row.labels["check"], row.labels["check"]), row.labels["unit"]
-    if row.value is None:
-        return f"{name}: not measured, {row.reason}"
-    measured, low, high = (
-        run_tables.quantity(row.labels[key], unit) for key in ("measured", "low", "high")
-    )
-    value = f"{measured.amount} {measured.unit}".strip()
-    return f"{name}: {value} ({low.amount} to {high.amount} allowed)"
+    return Table(("Run", "Checks", "Out of calibration"), rows, title="Calibration")

@@ -2,7 +2,8 @@
 """Transfers, streams, videos, page metrics and failures of runs, joined from their records."""
 
 import json
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,7 +56,7 @@ class BulkTransfer:
     """One bulk transfer. Rates in bit/s of payload; None where nothing was measured.
 
     `carried_bps`: the TCP payload rate that the link carried while payload arrived, where its plan
-    is known.
+    is known. `terminal`: its number, 0 where all transfers of the run have one client.
     """
 
     run_id: str
@@ -73,6 +74,17 @@ class BulkTransfer:
     status: str
     reason: str
     carried_bps: float | None = None
+    terminal: int = 0
+
+    @property
+    def direction(self) -> str:
+        return self.labels.get("direction", "")
+
+    @property
+    def title(self) -> str:
+        """Return name and direction, and the terminal where there are several."""
+        title = f"{self.name} {self.direction}".strip()
+        return f"{title}, terminal {self.terminal}" if self.terminal else title
 
     @property
     def name(self) -> str:
@@ -182,6 +194,22 @@ def series(frame: collect.Table, metric: str, **labels: str) -> list[tuple[float
     return list(zip(found["t_s"].to_list(), found["value"].to_list(), strict=True))
 
 
+def series_by(
+    frame: collect.Table, metric: str, key: str, **labels: str
+) -> dict[str, list[tuple[float, float]]]:
+    """Return the series of one metric for each value of label `key`, as `series` does."""
+    values = (
+        frame.lazy()
+        .filter((pl.col("metric") == metric) & pl.col("t_s").is_not_null())
+        .select(pl.col("labels").str.json_path_match(f"$.{key}").unique(maintain_order=True))
+        .collect(engine="streaming")
+    )
+    found = {
+        each: series(frame, metric, **labels, **{key: each}) for each in values["labels"] if each
+    }
+    return {each: points for each, points in found.items() if points}
+
+
 def transfers(rows: Iterable[SummaryRecord]) -> list[BulkTransfer]:
     """Return all bulk transfers: totals from the client's records, window and RTT from the
     sender's.
@@ -194,7 +222,19 @@ def transfers(rows: Iterable[SummaryRecord]) -> list[BulkTransfer]:
         ):
             key = row.run_id, row.labels.get("transfer") or f"instance {row.labels['instance']}"
             found[key][row.metric] = row
-    return [_transfer(group) for group in found.values() if "goodput_bps" in group]
+    made = [_transfer(group) for group in found.values() if "goodput_bps" in group]
+    clients = {(one.run_id, one.labels.get("entity", "")) for one in made}
+    several = {run_id for run_id, count in Counter(run for run, _ in clients).items() if count > 1}
+    return [
+        replace(one, terminal=_terminal(one.labels)) if one.run_id in several else one
+        for one in made
+    ]
+
+
+def _terminal(labels: Mapping[str, str]) -> int:
+    """Return the number of the terminal of a client: client-2 is behind terminal 2."""
+    found = re.fullmatch(r"client(?:-(\d{1,3}))?", labels.get("entity", ""))
+    return int(found[1] or 1) if found else 0
 
 
 def _transfer(group: Mapping[str, SummaryRecord]) -> BulkTransfer:

@@ -97,7 +97,7 @@ class Text:
     """A paragraph, with a list of `items` below it. `code`: commands, each line as it is."""
 
     text: str
-    kind: Literal["plain", "note", "alert", "code"] = "plain"
+    kind: Literal["plain", "note", "alert", "warning", "code"] = "plain"
     items: Sequence[str] = ()
 
 

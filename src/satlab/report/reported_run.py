@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A run folder as a report reads it: its records, link plan and manifest, names and facts."""
+"""A run folder as a report reads it: its records, link plan and manifest, and facts."""
 
 import shlex
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +11,13 @@ from statistics import fmean
 from typing import Any
 
 import collect
+from satlab.common import paths
 from satlab.link import modcods
 from satlab.report import measurements as read
+from satlab.report import run_names
 from satlab.report.measurements import BulkTransfer, SummaryRecord
 from satlab.report.page import Points
+from satlab.report.run_names import RunSettings
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class ReportedRun:
     raw files.
     """
 
+    folder: Path
     manifest: collect.Manifest
     link: Mapping[str, Any] | None
     options: tuple[str, ...]
@@ -33,9 +36,21 @@ class ReportedRun:
     altered: tuple[str, ...]
 
     @property
+    def settings(self) -> RunSettings:
+        return run_names.settings_of(self.manifest, self.options)
+
+    @property
     def is_calibrated(self) -> bool:
         whole = [row.value == 1 for row in self.rows if row.metric == "calibration_ok"]
         return bool(whole) and all(whole)
+
+    @property
+    def out_of_calibration(self) -> str:
+        """Return why the run is out of calibration in a sentence; empty if it is not."""
+        if self.is_calibrated:
+            return ""
+        reasons = (row.reason for row in self.rows if row.metric == "calibration_ok")
+        return next(filter(None, reasons), "the link was not calibrated")
 
     @property
     def jobs_start_s(self) -> float:
@@ -78,7 +93,9 @@ class ReportedRun:
     def command(self) -> str:
         """Return the command that repeats the run."""
         about = self.manifest
-        scenario = f"openbach-scenarios/scenarios/{about.scenario}.json"
+        scenario = f"{about.scenario}.json"
+        if (shipped := paths.SCENARIOS / scenario).is_file():
+            scenario = str(shipped.relative_to(paths.ROOT))
         argv = ["./satlab", "run", scenario, *self.options]
         for name, value in sorted(about.arguments.items()):
             argv += ["--set", f"{name}={value}"]
@@ -112,9 +129,10 @@ def read_run(folder: Path, run: collect.Collected) -> ReportedRun:
     """Read the parts of a run folder that `collect` does not read. Raises `collect.RunFolderError`."""
     about = collect.manifest(folder)
     return ReportedRun(
+        folder,
         about,
         _link_plan(read.plan(folder)),
-        _options(read.plan(folder)) or ("--profile", about.profile),
+        tuple(run_names.options_of(read.plan(folder))) or ("--profile", about.profile),
         run.records,
         tuple(read.summaries([run.records])),
         run.stored,
@@ -168,34 +186,6 @@ def _link_plan(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
     except (ValueError, KeyError, TypeError):
         return None
     return dict(link)
-
-
-def _options(plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the link's options on the command line; none where the plan does not have them."""
-    options = plan.get("options")
-    return tuple(map(str, options)) if isinstance(options, list) else ()
-
-
-def names(runs: Sequence[ReportedRun]) -> dict[str, str]:
-    """Return a name for each run, by its id. It has scenario and profile; if names are equal, also
-    the differences in emulator and arguments, or the id.
-    """
-    short = {
-        run.manifest.run_id: f"{run.manifest.scenario} over {run.manifest.profile}" for run in runs
-    }
-    for name in [name for name, count in Counter(short.values()).items() if count > 1]:
-        alike = [run.manifest for run in runs if short[run.manifest.run_id] == name]
-        settings = [{"emulator": one.emulator, **one.arguments} for one in alike]
-        keys = sorted(set().union(*settings))
-        keys = [key for key in keys if len({one.get(key) for one in settings}) > 1]
-        for about, own in zip(alike, settings, strict=True):
-            differing = " ".join(f"{key}={own.get(key, 'unset')}" for key in keys)
-            short[about.run_id] = f"{name}, {differing or about.run_id}"
-    again = Counter(short.values())
-    return {
-        run_id: name if again[name] == 1 else f"{name}, {run_id[-4:]}"
-        for run_id, name in short.items()
-    }
 
 
 def _fact(value: object) -> str:

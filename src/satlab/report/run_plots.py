@@ -83,7 +83,7 @@ class Bulk:
     clock.
 
     `capacity`: the rates that the link carries, each with its start (s since the jobs began,
-    bit/s), if the rate changes.
+    bit/s), if the rate changes. `queue_limit_bytes`: of each of the `terminals`.
     """
 
     run: RunSeries
@@ -92,14 +92,27 @@ class Bulk:
     capacity_bps: float | None
     queue_limit_bytes: float | None
     capacity: Points = ()
+    direction: str = "download"
+    run_id: str = ""
+    terminals: int = 1
 
     def of_sender(self, metric: str, scale: float) -> Points:
         """Return a series of the first flow of the transfer."""
         return self.run.since_jobs(metric, scale, 0.5, transfer=self.transfer, flow="1")
 
     def of_link(self, metric: str, scale: float) -> Points:
-        """Return a series of the forward link."""
-        return self.run.since_jobs(metric, scale, 0.5, direction="forward")
+        """Return a series of its direction of the link while it lasted, and a second around."""
+        way = "return" if self.direction == "upload" else "forward"
+        lasted = self.goodput() or self.of_sender("cwnd_bytes", 1.0)
+        if not lasted:
+            return []
+        first, last = lasted[0][0] - 1, lasted[-1][0] + 1
+        found = self.run.since_jobs(metric, scale, 0.5, direction=way)
+        return [(t, value) for t, value in found if first <= t <= last]
+
+    def goodput(self) -> Points:
+        """Return the goodput of its intervals, Mbit/s."""
+        return self.run.since_jobs("goodput_bps", 1e-6, 0.5, transfer=self.transfer)
 
 
 def goodput(bulks: Sequence[Bulk]) -> Plot | None:
@@ -109,7 +122,7 @@ def goodput(bulks: Sequence[Bulk]) -> Plot | None:
     highest_mbps = 0.0
     for style, bulk in enumerate(bulks):
         name = bulk.run.name
-        points = bulk.run.since_jobs("goodput_bps", 1e-6, 0.5, transfer=bulk.transfer)
+        points = bulk.goodput()
         seconds = per_second(points)
         highest_mbps = max([highest_mbps, *(value for _, value in seconds)])
         faint = line(f"{name}, 0.1 s", points, style)
@@ -122,6 +135,9 @@ def goodput(bulks: Sequence[Bulk]) -> Plot | None:
         rows += [(name, f"{t:.1f}", f"{value:.3f}") for t, value in seconds]
     if not rows:
         return None
+    capacities = [bulk.capacity_bps for bulk in bulks if bulk.capacity_bps is not None]
+    if len(capacities) == len(bulks):  # what waited comes at once, faster than the link
+        highest_mbps = max(capacities) / 1e6
     levels = {
         (bulk.capacity_bps, tuple(bulk.capacity)) for bulk in bulks if bulk.capacity_bps is not None
     }
@@ -173,25 +189,82 @@ class StackRow:
         return f"{self.name} ({self.unit})"
 
 
-def window(bulk: Bulk, number: int) -> Plot | None:
-    """Draw window, forward queue and RTT of one transfer on one time axis."""
-    rows = [
-        StackRow("Congestion window", "MB", bulk.of_sender("cwnd_bytes", 1e-6)),
-        StackRow("Forward queue", "MB", bulk.of_link("link_queue_bytes", 1e-6)),
-        StackRow("RTT at the sender", "ms", bulk.of_sender("tcp_rtt_ms", 1.0)),
-        StackRow("Drops, forward", "packets", bulk.of_link("link_dropped_packets", 1.0)),
-    ]
-    if not rows[0].points:
+MOST_WINDOWS = 12
+"""Transfers whose windows are in one plot: more cannot be told apart."""
+
+
+def window(bulks: Sequence[Bulk], number: int) -> Plot | None:
+    """Draw window, RTT, and queue and drops of the link of transfers in one direction, over one time
+    axis. Transfers of one run share the queue.
+    """
+    found = [bulk for bulk in bulks if bulk.of_sender("cwnd_bytes", 1e-6)]
+    drawn = found[:MOST_WINDOWS]
+    if not drawn:
         return None
-    limit = bulk.queue_limit_bytes
-    return stack(
-        key=f"window-{number}",
-        title=f"Window and queue: {bulk.run.name}",
-        caption=f"Window and RTT are dated to ±{bulk.clock_error_s:.1f} s at worst, queue and drops"
-        " to the sampling interval.",
-        rows=rows,
-        marks=[] if limit is None else [Mark("y", limit / 1e6, label="limit", row=1)],
+    way = "Return" if drawn[0].direction == "upload" else "Forward"
+    of_runs = list({bulk.run_id: bulk for bulk in reversed(drawn)}.values())[::-1]
+    rows = (
+        ("Congestion window", "MB", {b.run.name: b.of_sender("cwnd_bytes", 1e-6) for b in drawn}),
+        ("RTT at the sender", "ms", {b.run.name: b.of_sender("tcp_rtt_ms", 1.0) for b in drawn}),
+        (f"{way} queue", "MB", _of_runs(drawn, of_runs, "link_queue_bytes", 1e-6)),
+        (f"Drops, {way.lower()}", "packets", _of_runs(drawn, of_runs, "link_dropped_packets", 1.0)),
     )
+    styles = {bulk.run.name: style for style, bulk in enumerate(drawn)}
+    is_one = len(drawn) == 1
+    series, columns, shown = [], dict[str, Points](), set[str]()
+    for place, (title, unit, lines) in enumerate(rows):
+        for name, points in lines.items():
+            label = f"{title} ({unit})" if is_one else name
+            one = line(label, points, styles.get(name, 0))
+            is_new = name in styles and name not in shown
+            colour = "" if name in styles else "--muted"
+            series.append(
+                replace(one, row=place, group=name, in_legend=not is_one and is_new, colour=colour)
+            )
+            shown.add(name)
+            columns[f"{title} ({unit})" if is_one else f"{title} ({unit}), {name}"] = points
+    terminals = max(bulk.terminals for bulk in drawn)
+    limits = {
+        bulk.queue_limit_bytes * bulk.terminals
+        for bulk in drawn
+        if bulk.queue_limit_bytes is not None
+    }
+    label = "limit" if terminals == 1 else f"limit of {terminals} terminals"
+    errors = max(bulk.clock_error_s for bulk in drawn)
+    title = (
+        f": {drawn[0].run.name}" if is_one else f" of {len(drawn)} transfers, {way.lower()} link"
+    )
+    return Plot(
+        key=f"window-{number}",
+        title=f"Window, RTT and queue{title}",
+        caption="The sender reports window and RTT without the time of day: against queue and drops"
+        f" they may be shifted by up to {errors:.1f} s."
+        + (" The queue is that of all terminals together." if terminals > 1 else "")
+        + (f" The first {len(drawn)} of {len(found)}." if len(found) > len(drawn) else ""),
+        x=Axis(SINCE),
+        y=tuple(Axis(unit, from_zero=True, heading=title) for title, unit, _ in rows),
+        series=series,
+        height=560 if is_one else 560 + 20 * len(drawn),
+        table=side_by_side(columns),
+        marks=[Mark("y", limit / 1e6, label=label, row=2) for limit in limits]
+        if len(limits) == 1
+        else [],
+        has_legend=not is_one,
+        room=0 if is_one else 50 + 20 * len(drawn),
+    )
+
+
+def _of_runs(
+    drawn: Sequence[Bulk], of_runs: Sequence[Bulk], metric: str, scale: float
+) -> dict[str, Points]:
+    """Return a series of the link of each run, over the time of all its transfers that are drawn."""
+    found: dict[str, Points] = {}
+    for first in of_runs:
+        own = [bulk for bulk in drawn if bulk.run_id == first.run_id]
+        points = sorted({point for bulk in own for point in bulk.of_link(metric, scale)})
+        shared = "link" if len(of_runs) == 1 else f"link, {first.run.name}"
+        found[first.run.name if len(own) == 1 else shared] = points
+    return found
 
 
 def stack(

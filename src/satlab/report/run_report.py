@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The report of one or more runs: answers, tables and plots, then where they come from."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from satlab.report import (
     link_tables,
     observed_page_loads,
     reported_run,
+    run_names,
     run_plots,
     run_tables,
 )
@@ -22,6 +24,7 @@ from satlab.report.measurements import (
     MediaFigure,
     PageFigure,
     PageGroup,
+    SummaryRecord,
 )
 from satlab.report.observed_page_loads import NamedLoad
 from satlab.report.page import (
@@ -73,7 +76,8 @@ class RunReport:
     def __init__(self, title: str, runs: Sequence[ReportedRun]) -> None:
         self.title = title
         self.runs = runs
-        self.names = reported_run.names(runs)
+        named = run_names.names([run.settings for run in runs])
+        self.names = dict(zip((run.manifest.run_id for run in runs), named, strict=True))
         self.rows = [row for run in runs for row in run.rows]
         self.transfers = [
             replace(one, carried_bps=self._run(one.run_id).carried_bps(one))
@@ -96,19 +100,23 @@ class RunReport:
             parts += [*self.page_plots(), *self.phase_plots()]
             sections.append(Section("Page loads", parts))
         if self.transfers:
-            parts = [self.bulk(), Text(BULK_NOTE, "note"), *self.transfer_plots()]
+            runs = self.rows_by_name()
+            parts = [self.bulk(), Text(BULK_NOTE, "note")]
+            if fairness := link_tables.fairness(runs):
+                parts += [fairness, Text(FAIRNESS_NOTE, "note")]
+            parts += self.transfer_plots()
             sections.append(Section("Bulk transfer", parts))
         if streams := read.streams(self.rows):
-            table = run_tables.streams(streams, self.names)
+            table = self._of_runs(run_tables.streams(streams, self.names))
             sections.append(Section("Streams", [table, Text(STREAMS_NOTE, "note")]))
         if videos := read.videos(self.rows):
-            table = run_tables.videos(videos, self.names)
+            table = self._of_runs(run_tables.videos(videos, self.names))
             sections.append(Section("Video", [table, Text(VIDEO_NOTE, "note")]))
         sections += self._link_sections()
         failed: Part = Text("None. Every measurement that was started has its figures.")
         if self.failures:
             failed = self.failed()
-        again = " ".join(f"runs/{run.manifest.run_id}" for run in self.runs)
+        again = shlex.join(str(run.folder) for run in self.runs)
         sections += [
             Section("Failed and cut-off samples", [failed]),
             Section(
@@ -141,7 +149,7 @@ class RunReport:
 
     def _link_sections(self) -> list[Section]:
         """Return calibration, and what the link and its terminals did."""
-        runs = {self.names[run.manifest.run_id]: run.rows for run in self.runs}
+        runs = self.rows_by_name()
         words = (
             "The emulated link was measured end to end before the scenario and watched during it."
         )
@@ -153,8 +161,6 @@ class RunReport:
         if queues := link_tables.queues(runs):
             sections.append(Section("Queues", [queues, Text(QUEUES_NOTE, "note")]))
         shared: list[Part] = []
-        if fairness := link_tables.fairness(runs):
-            shared.append(fairness)
         if clients := link_tables.clients(runs):
             shared += [clients, Text(CLIENTS_NOTE, "note")]
         if terminals := link_tables.terminals(runs):
@@ -168,13 +174,13 @@ class RunReport:
         loads = [f for f in self.page_figures if f.metric == "page_load_time_ms"]
         voice = [stream for stream in read.streams(self.rows) if stream.codec]
         found = [
-            *(_goodput_tile(one) for one in self.transfers[:2]),
+            *self._goodput_tiles(),
             *(self._page_tile(figure) for figure in loads[:4]),
             *(_voice_tile(one) for one in voice[:2]),
             *(_video_tile(one) for one in read.videos(self.rows)[:2]),
         ]
         checks = [row for row in self.rows if row.metric == "calibration_check_ok"]
-        count = f"{sum(row.value == 1 for row in checks)}/{len(checks)}"
+        count = f"{sum(row.value == 1 for row in checks)}/{len(checks)}" if checks else "none"
         if all(run.is_calibrated for run in self.runs):
             caption = "Calibration checks held: the link was what the plan says"
             found.append(Tile(count, caption, state="good"))
@@ -188,6 +194,27 @@ class RunReport:
             found.append(Tile("0", "No measurement failed or was cut off", state="good"))
         return Tiles(found)
 
+    def _goodput_tiles(self) -> list[Tile]:
+        """Return the first transfers; of terminals that transfer at once their sum and Jain's index."""
+        found: list[Tile] = []
+        for row in self.rows:
+            if row.metric != "fairness_jain_ratio" or row.value is None:
+                continue
+            alike = [one for one in self.transfers if _is_shared(one, row)]
+            total = sum(one.goodput_bps or 0.0 for one in alike)
+            labels = row.labels
+            what = f"{labels['terminals']} terminals, {labels['transport']} {labels['direction']}"
+            where = f" over {row.profile}" if len(self.runs) == 1 else f", {self.names[row.run_id]}"
+            found.append(Tile(mbits(total), f"Goodput of {what}{where}, all together", "Mbit/s"))
+            found.append(Tile(f"{row.value:.3f}", f"Jain's index of {what}{where}; 1: all equal"))
+        if found:
+            return found[:4]
+        several = len(self.runs) > 1
+        return [
+            _goodput_tile(one, self.names[one.run_id] if several else f"over {one.profile}")
+            for one in self.transfers[:2]
+        ]
+
     def _page_tile(self, figure: PageFigure) -> Tile:
         cut_off = f", {figure.censored} cut off" if figure.censored else ""
         loads = "one load" if figure.loads == 1 else f"median of {figure.loads} loads"
@@ -198,11 +225,19 @@ class RunReport:
         return Tile(f"{figure.median / 1000:.2f}", caption, "s")
 
     def alerts(self) -> list[Text]:
-        """Return the faults of raw files, and the runs that have not ended."""
+        """Return the faults of raw files, the runs out of calibration, and those that have not ended."""
         altered = [
             f"{run.manifest.run_id}: {finding}" for run in self.runs for finding in run.altered
         ]
         found = [Text(ALTERED, "alert", altered)] if altered else []
+        for run in self.runs:
+            if run.out_of_calibration:
+                words = run.out_of_calibration
+                if len(self.runs) > 1:
+                    words = f"{self.names[run.manifest.run_id]}: {words}"
+                else:
+                    words = words[:1].upper() + words[1:]
+                found.append(Text(f"{words}.", "warning"))
         return found + [
             Text(f"Run {run.manifest.run_id} {NO_END}", "alert")
             for run in self.runs
@@ -257,7 +292,12 @@ class RunReport:
 
     def bulk(self) -> Table:
         """Return the table of bulk transfers."""
-        return run_tables.bulk(self.transfers, self.names)
+        return self._of_runs(run_tables.bulk(self.transfers, self.names))
+
+    def _of_runs(self, table: Table) -> Table:
+        """Return a table without the names of runs where there is only one."""
+        is_one = len(self.runs) == 1
+        return table.columns(*(name for name in table.head if not is_one or name != "Run"))
 
     def failed(self) -> Table:
         """Return the table of failed and cut-off samples."""
@@ -266,25 +306,42 @@ class RunReport:
     # --- plots ------------------------------------------------------------------------------------
 
     def transfer_plots(self) -> list[Plot]:
-        """Draw goodput of all transfers, then window and queue of each."""
+        """Draw goodput of all transfers, then for each direction window, RTT and queue."""
         bulks = [self._to_draw(one) for one in self.transfers if one.labels.get("transfer")]
-        windows = (run_plots.window(bulk, number) for number, bulk in enumerate(bulks, start=1))
+        windows = (
+            run_plots.window(
+                [bulk for bulk in bulks if (bulk.direction == "upload") == is_upload], number
+            )
+            for number, is_upload in enumerate((False, True), start=1)
+        )
         return [plot for plot in (run_plots.goodput(bulks), *windows) if plot]
 
     def _to_draw(self, one: BulkTransfer) -> Bulk:
         run = self._run(one.run_id)
-        name = f"{one.name} over {one.profile}"
-        if sum((t.name, t.profile) == (one.name, one.profile) for t in self.transfers) > 1:
-            name += f", {self.names[one.run_id]}, transfer {one.labels['transfer']}"
         changing = run.carried_by(one)
+        way = "return" if one.direction == "upload" else "forward"
+        terminals = max((t.terminal for t in self.transfers if t.run_id == one.run_id), default=0)
         return Bulk(
-            RunSeries(name, run.frame, run.jobs_start_s),
+            RunSeries(self._transfer_name(one), run.frame, run.jobs_start_s),
             one.labels["transfer"],
             one.clock_error_s,
             one.carried_bps,
-            None if run.link is None else float(run.link["forward"]["queue_bytes"]),
+            None if run.link is None else float(run.link[way]["queue_bytes"]),
             changing if len(changing) > 1 else (),
+            one.direction,
+            one.run_id,
+            max(terminals, 1),
         )
+
+    def _transfer_name(self, one: BulkTransfer) -> str:
+        """Return what differs from other transfers: the run, the transfer, and else its number."""
+        own = [other for other in self.transfers if other.run_id == one.run_id]
+        parts = [self.names[one.run_id]] if len(self.runs) > 1 else []
+        if len(self.runs) == 1 or len(own) > 1:
+            parts.append(one.title)
+        if sum(other.title == one.title for other in own) > 1:
+            parts.append(f"transfer {one.labels['transfer']}")
+        return ", ".join(parts)
 
     def page_plots(self) -> list[Plot]:
         """Draw every load, then one waterfall per protocol and run. All plots have the same time
@@ -372,6 +429,10 @@ class RunReport:
 
     # --- names ------------------------------------------------------------------------------------
 
+    def rows_by_name(self) -> dict[str, Sequence[SummaryRecord]]:
+        """Return the summary records of each run by its name."""
+        return {self.names[run.manifest.run_id]: run.rows for run in self.runs}
+
     def _run(self, run_id: str) -> ReportedRun:
         return next(run for run in self.runs if run.manifest.run_id == run_id)
 
@@ -393,8 +454,14 @@ def _is_of(group: PageGroup, one: collect.StoredLoad | collect.StoredObservation
     return (one.load.page, kind) == (group.page, group.kind)
 
 
-def _goodput_tile(one: BulkTransfer) -> Tile:
-    where = f"{one.name} over {one.profile}"
+def _is_shared(one: BulkTransfer, row: SummaryRecord) -> bool:
+    """Return whether a transfer counts in a record of fairness."""
+    keys = ("direction", "transport")
+    return one.run_id == row.run_id and all(one.labels.get(key) == row.labels[key] for key in keys)
+
+
+def _goodput_tile(one: BulkTransfer, of: str) -> Tile:
+    where = f"{one.title}, {of}"
     if one.goodput_bps is None:
         return Tile(STATUS[one.status], f"Goodput, {where}: {one.reason}", state="bad")
     length = "" if one.time_s is None else f"{one.time_s:.0f} s mean"
@@ -440,10 +507,16 @@ PAGES_NOTE = (
     " page takes in this host's browser over a bare wire, as much longer as the host was slower next"
     " to this load. A host that is slower than another adds to the figure, not only to its part."
 )
+FAIRNESS_NOTE = (
+    "Jain's index of the goodputs of transfers at the same time: 1 if all are equal, 1/n if one of n"
+    " has everything."
+)
 BULK_NOTE = (
     "Goodput: payload bits at the receiver divided by the time of the transfer, without connection"
     " set-up. Steady: median of the one-second means in the second half. Link carries: the TCP"
-    " payload rate that framing and encapsulation leave, 1448-byte segments."
+    " payload rate that framing and encapsulation leave, 1448-byte segments; the mean over the"
+    " transfer, in which the MODCOD may change. What the queue drops in the last round trip is no"
+    " longer retransmitted."
 )
 STREAMS_NOTE = (
     "One-way delay of each packet, by the nodes' clocks. Jitter: RFC 3550. MOS: estimated by the"

@@ -2,8 +2,9 @@
 """Tables of the measurements of runs. Pages and terminals show them, some with fewer columns."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
+from collect.calibration import CHECKS, quantity
 from satlab.report.measurements import (
     BulkTransfer,
     Failure,
@@ -15,27 +16,6 @@ from satlab.report.page import Cell, Row, State, Table, all_but
 Names = Mapping[str, str]
 """Of runs, by their ids."""
 STATUS = {"failed": "failed", "censored": "cut off", "ok": "ok"}
-CHECKS = {
-    "rtt_ms": "round-trip time",
-    "forward_udp_goodput_bps": "forward UDP goodput",
-    "forward_loss_ratio": "forward loss ratio",
-    "late_packet_ratio": "packets released late",
-    "late_packet_ratio.forward": "packets released late, forward",
-    "late_packet_ratio.return": "packets released late, return",
-    "browser_wait_ratio": "browser without a core",
-    "browser_host_ratio": "page load, part of the host",
-    "cpu_wait_ratio.jobs": "jobs without a core",
-    "cpu_wait_ratio.client": "client without a core",
-    "cpu_wait_ratio.server": "server without a core",
-    "cpu_others_ratio": "CPU time of others",
-    "cpu_steal_ratio": "CPU time stolen",
-    "memory_wait_ratio": "waits for memory",
-    "host_loss_ratio": "packets lost by the host",
-    "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
-    "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
-    "opensand_losses.socket": "losses in OpenSAND's sockets",
-}
-"""Calibration checks in words."""
 
 
 def bulk(transfers: Sequence[BulkTransfer], names: Names) -> Table:
@@ -48,7 +28,7 @@ def bulk(transfers: Sequence[BulkTransfer], names: Names) -> Table:
         rows.append(
             (
                 names[one.run_id],
-                f"{one.name} {one.labels.get('direction', '')}".strip(),
+                one.title,
                 mbits(one.goodput_bps) if one.goodput_bps is not None else STATUS[one.status],
                 mbits(one.steady_bps),
                 mbits(one.carried_bps),
@@ -65,7 +45,7 @@ def bulk(transfers: Sequence[BulkTransfer], names: Names) -> Table:
         "Transfer",
         "Goodput (Mbit/s)",
         "Steady (Mbit/s)",
-        "Link carries (Mbit/s)",
+        "Link carries, mean (Mbit/s)",
         "Share",
         "Received (MB)",
         "Time (s)",
@@ -150,19 +130,23 @@ def calibration(runs: Mapping[str, Sequence[SummaryRecord]]) -> Table:
         for row in records:
             if row.metric != "calibration_check_ok":
                 continue
-            unit = row.labels["unit"]
+            check, unit = row.labels["check"], row.labels["unit"]
             measured, expected, low, high = (
-                quantity(row.labels.get(key, "none"), unit)
+                quantity(check, row.labels.get(key, "none"), unit)
                 for key in ("measured", "expected", "low", "high")
             )
             verdict = "not measured" if row.value is None else "ok" if row.value else "outside"
             state: State = "good" if verdict == "ok" else "bad"
-            texts = (measured.amount, expected.amount, low.amount, high.amount, expected.unit)
-            check = CHECKS.get(row.labels["check"], row.labels["check"])
-            groups[run].append((check, Cell(verdict, state), *texts, row.labels["note"]))
-    head = ("Check", "Verdict", "Measured", "Expected", "Low", "High", "Unit", "Note")
+            texts = (measured.amount, expected.amount, low.amount, high.amount)
+            unit_of = f" ({expected.unit})" if expected.unit else ""
+            name = f"{CHECKS.get(check, check)}{unit_of}"
+            groups[run].append((name, Cell(verdict, state), *texts, row.labels["note"]))
+    head = ("Check", "Verdict", "Measured", "Expected", "Low", "High", "Note")
     numbers = ("Measured", "Expected", "Low", "High")
-    return Table(head, groups=groups, numbers=numbers, verdict="Verdict")
+    table = Table(head, groups=groups, numbers=numbers, verdict="Verdict", cards=True, keys=2)
+    if len(groups) > 1:
+        return table.ungrouped("Run")
+    return replace(table, rows=next(iter(groups.values()), ()), groups=None, keys=1)
 
 
 LINK_COLUMNS = {
@@ -220,21 +204,3 @@ def number(value: float | None, digits: int, scale: float = 1.0) -> str:
 def mbits(value: float | None) -> str:
     """Return a rate in Mbit/s with two digits after the point, "-" for None."""
     return "-" if value is None else f"{value / 1e6:,.2f}"
-
-
-class Quantity(NamedTuple):
-    """A value and its unit as text. A value that is not a number has no unit."""
-
-    amount: str
-    unit: str
-
-
-def quantity(text: str, unit: str) -> Quantity:
-    """Return a number of a calibration check; bit/s as Mbit/s, us as µs."""
-    try:
-        value = float(text)
-    except ValueError:
-        return Quantity(text, "")
-    if unit == "bit/s":
-        return Quantity(f"{value / 1e6:,.3f}", "Mbit/s")
-    return Quantity(f"{value:,.5g}", unit.replace("us", "µs"))

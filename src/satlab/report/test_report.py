@@ -31,10 +31,11 @@ from satlab.common.errors import ConfigError
 from satlab.link import modcods
 from satlab.report import html as html_page
 from satlab.report import measurements as read
-from satlab.report import plotly, reported_run, run_plots
+from satlab.report import plotly, reported_run, run_names, run_plots, svg_plot
 from satlab.report.measurements import SummaryRecord
 from satlab.report.page import Cell, Plot, Series, Table, per_second
 from satlab.report.published_page_metrics import published_ms
+from satlab.report.run_names import RunSettings
 from satlab.report.run_plots import RunSeries
 from satlab.report.run_report import RunReport
 
@@ -493,7 +494,7 @@ def test_what_is_carried_follows_the_modcod_and_its_mean_the_time() -> None:
 
 def test_bulk_figures_compare_with_what_the_link_carries(runs: list[Path]) -> None:
     (row,) = named(see(runs[0]).bulk())
-    assert row["Link carries (Mbit/s)"] == "18.04"
+    assert row["Link carries, mean (Mbit/s)"] == "18.04"
     assert row["Share"] == f"{float(row['Goodput (Mbit/s)']) / 18.04:.0%}"
     assert float(row["Largest window (MB)"]) > 0
 
@@ -508,7 +509,7 @@ def test_p254_goodput_stands_next_to_what_the_link_carried_with_the_modcod_in_fo
     carried = series_of(goodput)["link carries"].y
     assert len(set(carried)) > 1
     (row,) = named(what.bulk())
-    assert min(carried) <= float(row["Link carries (Mbit/s)"]) <= max(carried)
+    assert min(carried) <= float(row["Link carries, mean (Mbit/s)"]) <= max(carried)
 
 
 def test_failed_samples_and_calibration_are_in_the_first_row(runs: list[Path]) -> None:
@@ -545,9 +546,9 @@ def test_a_run_without_end_is_marked(runs: list[Path]) -> None:
 def test_runs_are_named_by_what_differs(runs: list[Path]) -> None:
     names = list(see(*runs).names.values())
     assert names == [
-        "bulk_tcp over geo",
-        "page_load over geo, protocol=h1",
-        "page_load over geo, protocol=h3",
+        "bulk_tcp, seed=1",
+        "page_load, protocol=h1, seed=1",
+        "page_load, protocol=h3, seed=3",
     ]
 
 
@@ -557,12 +558,117 @@ def test_runs_are_named_by_the_emulator_that_differs(runs: list[Path], tmp_path:
     change(other / "manifest.json", run_id="20261121-130000-other", emulator="opensand")
     seen = see(runs[0], other)
     assert list(seen.names.values()) == [
-        "bulk_tcp over geo, emulator=satlink",
-        "bulk_tcp over geo, emulator=opensand",
+        "emulator=satlink",
+        "emulator=opensand",
     ]
 
 
+def test_a_single_run_has_the_name_of_its_scenario_and_equal_ones_have_numbers() -> None:
+    one = RunSettings("bulk_tcp", "geo", {"duration": "15"}, {"seed": "1"})
+    assert run_names.names([one]) == ["bulk_tcp over geo"]
+    assert run_names.names([one, one]) == ["bulk_tcp over geo, run 1", "bulk_tcp over geo, run 2"]
+    short = replace(one, link={"seed": "1", "queue_bdp": "0.5"})
+    assert run_names.names([one, short]) == ["queue_bdp=default", "queue_bdp=0.5"]
+    leo = replace(one, profile="leo")
+    assert run_names.names([one, leo, leo]) == ["geo", "leo, run 1", "leo, run 2"]
+
+
+def test_out_of_calibration_is_one_sentence_with_its_remedy(runs: list[Path]) -> None:
+    sentence = (
+        "out of calibration: forward packets released late 3.1 % (at most 1 %); repeat the"
+        " measurement on a quiet host, for example with --wait-quiet 600"
+    )
+    busy = see(runs[2])
+    assert busy.runs[0].out_of_calibration == sentence
+    assert [text.text for text in busy.alerts()] == [f"O{sentence[1:]}."]
+    assert see(runs[0]).alerts() == []
+    (shown,) = [
+        one
+        for one in report.terminal_tables([collect.gather(runs[2])], {})
+        if str(one.title) == "Calibration"
+    ]
+    assert "forward packets released late 3.1 % (at most 1 %)" in map(str, shown.columns[1].cells)
+    (record,) = [row for row in busy.rows if row.metric == "calibration_ok"]
+    assert record.reason == sentence, "--json has it, too"
+
+
+def of_terminals(run: Path) -> None:
+    """Make a run's download that of terminal 2, and add an upload of terminal 1 by a copy of it."""
+    jobs = [json.loads(line) for line in (run / "raw" / "jobs.jsonl").read_text().splitlines()]
+    for place in run.glob("raw/files/satlab_iperf3-*"):
+        number = int(place.name.rpartition("-")[2])
+        copy = place.with_name(f"satlab_iperf3-{number + 50}")
+        shutil.copytree(place, copy)
+        for file in copy.glob("*.json"):
+            content = json.loads(file.read_text())
+            content["start"]["cookie"] = "upload"
+            content["start"]["test_start"]["reverse"] = 0
+            file.write_text(json.dumps(content))
+        (job,) = [one for one in jobs if one["job_instance_id"] == number]
+        jobs.append(job | {"job_instance_id": number + 50})
+        if job["entity"] == "client":
+            job["entity"] = "client-2"
+    (run / "raw" / "jobs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in jobs))
+    seal(run)
+
+
+def test_transfers_of_several_terminals_have_their_names_direction_and_queue(
+    runs: list[Path],
+) -> None:
+    of_terminals(runs[0])
+    what = see(runs[0])
+    assert {row["Transfer"] for row in named(what.bulk())} == {
+        "TCP cubic download, terminal 2",
+        "TCP cubic upload, terminal 1",
+    }
+    (download,) = [one for one in what.transfers if one.terminal == 2]
+    down = plots_of(what)["window-1"]
+    up = run_plots.window([replace(what._to_draw(download), direction="upload")], 2)
+    assert up is not None
+    assert [axis.heading for axis in down.y][2:] == ["Forward queue", "Drops, forward"]
+    assert [axis.heading for axis in up.y][2:] == ["Return queue", "Drops, return"]
+    (limit,) = down.marks
+    assert (limit.label, limit.row) == ("limit of 2 terminals", 2)
+    assert limit.at == pytest.approx(2 * example_run.QUEUE_BYTES / 1e6)
+
+
+def test_jains_index_is_an_answer_at_the_top(runs: list[Path]) -> None:
+    labels = {"direction": "download", "transport": "TCP", "terminals": "3"}
+    what = see(runs[0])
+    row = next(row for row in what.rows if row.metric == "goodput_bps")
+    index = replace(row, metric="fairness_jain_ratio", value=0.987, labels=labels)
+    shared = RunReport("demo", [replace(what.runs[0], rows=(*what.rows, index))])
+    assert [tile.caption for tile in shared.tiles().tiles[:2]] == [
+        "Goodput of 3 terminals, TCP download over geo, all together",
+        "Jain's index of 3 terminals, TCP download over geo; 1: all equal",
+    ]
+    assert shared.tiles().tiles[1].figure == "0.987"
+
+
+def test_runs_are_compared_in_one_plot(runs: list[Path], tmp_path: Path) -> None:
+    other = example_run.write(tmp_path, Example("20261121-130000-other", duration_s=8.0))
+    plots = plots_of(see(runs[0], other))
+    window = plots["window-1"]
+    assert [one.name for one in window.series if isinstance(one, Series) and one.row == 0] == [
+        "duration=6",
+        "duration=8",
+    ]
+    assert "window-2" not in plots
+
+
+def test_a_plot_of_a_transfer_ends_with_it(runs: list[Path], tmp_path: Path) -> None:
+    """The demo loads pages after its transfer."""
+    run = example_run.write(tmp_path, Example("demo", duration_s=6.0, loads={"h1": 3}))
+    window = plots_of(see(run))["window-1"]
+    assert max(float(x) for one in window.series if isinstance(one, Series) for x in one.x) < 10
+    plan = see(run).runs[0].link
+    assert plan is not None
+    (_, top) = plots_of(see(run))["goodput"].y[0].range or (0, 0)
+    assert top == pytest.approx(1.15 * plan["forward"]["tcp_goodput_bps"] / 1e6), "of the link"
+
+
 def test_command_repeats_the_run(runs: list[Path]) -> None:
+    assert f"./satlab report {runs[0]}" in page(runs[:1])
     assert see(runs[0]).runs[0].command() == (
         "./satlab run openbach-scenarios/scenarios/bulk_tcp.json --profile geo --queue-bdp 0.5 "
         "--timeline 'a fade.json' --set duration=6"
@@ -649,10 +755,56 @@ def test_hostile_text_cannot_steer_a_terminal(runs: list[Path]) -> None:
     for run in runs:
         plant(run)
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
-    for one in report.terminal_tables([collect.gather(run) for run in runs]):
+    for one in report.terminal_tables([collect.gather(run) for run in runs], {}):
         console.print(one)
     assert isinstance(console.file, io.StringIO)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", console.file.getvalue())
+
+
+def test_every_plot_is_a_picture_before_scripts_run(runs: list[Path]) -> None:
+    text = page(runs)
+    plots = plots_of(see(*runs))
+    assert text.count('<svg class="static"') == len(plots)
+    picture = svg_plot.render(plots["goodput"])
+    assert "link carries 18.04 Mbit/s" in picture and "var(--c1)" in picture
+    assert "Goodput (Mbit/s)" in picture
+    assert not re.search(r"nan|inf\b", picture)
+
+
+def test_a_picture_of_many_points_is_small_and_keeps_its_peaks() -> None:
+    points = [(60 + n / 1000, float(n == 5000)) for n in range(800_000)]
+    kept = svg_plot.thinned(points)
+    assert len(kept) <= 4 * 801
+    assert (65.0, 1.0) in kept
+
+
+@pytest.mark.browser
+def test_a_report_is_printed_with_its_plots(runs: list[Path], tmp_path: Path) -> None:
+    """Also before its scripts ran, and in a dark browser; nothing reaches beyond the page."""
+    from tests.browser import chromium
+
+    out = report.build(gathered(runs), tmp_path / "page.html", "demo")
+    browser = chromium.browser(scripts=False)
+    try:
+        browser.get(out.as_uri())
+        dark = {"name": "prefers-color-scheme", "value": "dark"}
+        media = {"media": "print", "features": [dark]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        size = {"width": 700, "height": 990, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        shown = (
+            "return [...document.querySelectorAll('.plot')].map(p => {"
+            " const box = p.querySelector('.static').getBoundingClientRect();"
+            " return [box.left >= 0, box.right <= 701, box.height > 100];})"
+        )
+        found = browser.execute_script(shown)
+        assert len(found) == len(plots_of(see(*runs)))
+        assert all(all(each) for each in found)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 700
+        ground = "return getComputedStyle(document.documentElement).getPropertyValue('--card')"
+        assert browser.execute_script(ground).strip() == "#ffffff"
+    finally:
+        browser.quit()
 
 
 @pytest.mark.browser
@@ -691,7 +843,7 @@ def test_a_browser_draws_every_plot_and_runs_nothing_planted(
 
 
 def test_terminal_tables_hold_the_answers(runs: list[Path]) -> None:
-    tables = report.terminal_tables([collect.gather(run) for run in runs])
+    tables = report.terminal_tables([collect.gather(run) for run in runs], {})
     titles = [str(table.title) for table in tables]
     assert titles == [
         "Bulk transfer",
@@ -700,14 +852,14 @@ def test_terminal_tables_hold_the_answers(runs: list[Path]) -> None:
         "Failed and cut-off samples",
     ]
     assert [table.row_count for table in tables] == [1, 2, 3, 1]
-    assert report.terminal_tables([pl.DataFrame(schema=collect.SCHEMA)]) == []
+    assert report.terminal_tables([pl.DataFrame(schema=collect.SCHEMA)], {}) == []
 
 
 def test_a_failed_transfer_is_a_row_of_the_terminal_table(runs: list[Path]) -> None:
     for path in runs[0].glob("raw/files/satlab_iperf3-*/*.json"):
         path.write_text('{"error": "unable to connect to server: Connection refused"}')
-    bulk = report.terminal_tables([collect.gather(runs[0])])[0]
-    assert [*map(str, bulk.columns[2].cells)] == ["failed", "failed"]
+    bulk = report.terminal_tables([collect.gather(runs[0])], {})[0]
+    assert [*map(str, bulk.columns[1].cells)] == ["failed", "failed"]
 
 
 def test_csv_has_the_columns_of_the_records(runs: list[Path]) -> None:

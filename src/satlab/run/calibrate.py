@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collect import opensand
+from collect import calibration, opensand
 from collect.calibration import Calibration, CalibrationCheck
 from satlab.link.calibration_bounds import Expectation, expectation
 from satlab.link.config import Emulator
@@ -174,19 +174,8 @@ def opensand_losses(
 
 
 def deviations(checks: Sequence[CalibrationCheck]) -> list[str]:
-    """Return the checks that are out of tolerance, each with its measured value."""
-    return [
-        f"{c.name} not measured"
-        if c.measured is None
-        else f"{c.name} {c.measured:.6g} {c.unit}".rstrip()
-        for c in checks
-        if not c.ok
-    ]
-
-
-def verdict(checks: Sequence[CalibrationCheck]) -> str:
-    """Return the checks that are out of tolerance on one line; empty if none is."""
-    return f"OUT OF TOLERANCE: {', '.join(bad)}" if (bad := deviations(checks)) else ""
+    """Return the checks that did not hold, in words."""
+    return [calibration.deviation(check) for check in checks if not check.ok]
 
 
 def write(path: Path, run_id: str, checks: Sequence[CalibrationCheck]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from collect import opensand
+from collect import calibration, opensand
 from collect.calibration import CalibrationCheck
 from satlab.common.console import ProgressLog
 from satlab.common.topology import Role, Topology
@@ -97,7 +97,7 @@ def run_session(
     with host.opened(log) as lab:
         with log.step("calibration") as step:
             before = host.calibrate(lab)
-            step.outcome = calibrate.verdict(before) or "within tolerance"
+            step.outcome = calibration.verdict(before) or "the link is as planned"
         if not stop.is_set():
             began_unix_s = time.time()
             with _halting(lambda: bool(host.broken(lab)), stop) as halt:

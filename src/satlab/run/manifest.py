@@ -42,6 +42,17 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def scenario_sha256(path: Path) -> str:
+    """Return the hex digest of a scenario, whatever its spaces and the values of its constants are:
+    these are in the manifest.
+    """
+    document = json.loads(path.read_bytes())
+    if isinstance(document.get("constants"), dict):
+        document["constants"] = sorted(document["constants"])
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def host() -> dict[str, Any]:
     """Describe the host as far as figures depend on it, without its name."""
     memory = _value("/proc/meminfo", "MemTotal", ":")

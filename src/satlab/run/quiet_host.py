@@ -80,7 +80,7 @@ def measured(
         why = is_off(found)
         if not why or attempt == patience.retries or stop.is_set():
             break
-        log.line(f"  out of calibration, repeated ({attempt + 1} of {patience.retries}): {why}")
+        log.line(f"  {why} (repeated now, {attempt + 1} of {patience.retries})")
     return found
 
 

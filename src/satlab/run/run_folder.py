@@ -12,7 +12,7 @@ from typing import Any, Literal
 import polars
 
 import collect
-from collect import EnforcedBy, Manifest
+from collect import EnforcedBy, Manifest, calibration
 from satlab import __version__, report
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, SatlabError
@@ -72,7 +72,7 @@ class RunPlan:
             satlab_version=__version__,
             run_id=self.run_id,
             scenario=self.scenario.name,
-            scenario_sha256=manifest.sha256(self.file),
+            scenario_sha256=manifest.scenario_sha256(self.file),
             profile=self.profile,
             profile_sha256=self.link.profile_sha256,
             arguments=dict(self.scenario.values),
@@ -209,7 +209,7 @@ class RunFolder:
             status = ExitStatus.FAILED if result.outcome == "failed" else ExitStatus.INTERRUPTED
             return status, result.reason or result.outcome
         if not calibrated:
-            return ExitStatus.UNCALIBRATED, f"calibration: {calibrate.verdict(checks)}"
+            return ExitStatus.UNCALIBRATED, calibration.verdict(checks)
         return ExitStatus.OK, ""
 
     def _finish(self, about: Manifest, status: ExitStatus, reason: str) -> None:

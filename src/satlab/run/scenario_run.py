@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from satlab.common import paths, scratch
+from satlab.common import paths, scratch, spelling
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.terminals import clients
@@ -37,6 +37,7 @@ from satlab.run import (
     manifest,
     playbook_packages,
     quiet_host,
+    value_checks,
 )
 from satlab.run.lab_session import NetnsHost
 from satlab.run.quiet_host import Patience
@@ -138,7 +139,7 @@ def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
         if node not in nodes:
             raise ConfigError(
                 f"--entity {entity}={node}: there is no such node",
-                hint=f"one of {', '.join(nodes)}",
+                hint=spelling.remedy(node, nodes, "one of {}"),
             )
     return {node: node for node in nodes} | dict(named)
 
@@ -179,6 +180,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     granted = privileges_file.load(request.privileges) if request.privileges else {}
     for page in web_target.names():
         web_target.load(page)
+    value_checks.check(bound, request.deadline_s)
     if request.influx is not None:
         influx.Database.of(request.influx)
 

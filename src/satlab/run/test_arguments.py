@@ -11,7 +11,7 @@ from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, scenario
-from satlab.run import catalog, congestion_controls, scenario_run
+from satlab.run import catalog, congestion_controls, manifest, scenario_run, value_checks
 
 SCENARIOS = sorted(paths.SCENARIOS.glob("*.json"))
 
@@ -95,3 +95,68 @@ def test_p373_a_congestion_control_whose_module_is_installed_counts(
     )
     (place / "modules.builtin").write_text("kernel/net/ipv4/tcp_vegas.ko\n")
     assert congestion_controls.congestion_controls() == {"reno", "cubic", "bbr", "vegas"}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        (
+            "page_load",
+            {"page": "kelper"},
+            "page=kelper: there is no such page (did you mean kepler?)",
+        ),
+        (
+            "demo",
+            {"page": "nothing"},
+            "there is no such page (known: article, kepler, shop, video)",
+        ),
+        ("bulk_tcp", {"durration": "3"}, "has no such name (did you mean duration?)"),
+        ("bulk_tcp", {"duration": "100000"}, "duration=100000: is longer than the run may last"),
+        ("bulk_tcp", {"duration": "15s"}, "duration=15s is not a whole number of seconds (for"),
+        ("page_load", {"observed": "101"}, "101 is above 100"),
+    ],
+)
+@pytest.mark.promise("P29")
+def test_a_dry_run_refuses_what_a_run_could_not_do(
+    name: str, values: dict[str, str], said: str
+) -> None:
+    assert said in faults(name, **values)
+
+
+def test_a_duration_may_be_as_long_as_the_deadline() -> None:
+    jobs, nodes = descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes
+    loaded = scenario.load(paths.SCENARIOS / "bulk_tcp.json", jobs, nodes)
+    bound = scenario.bind(loaded, {"duration": "900"})
+    value_checks.check(bound, 900.0)
+    with pytest.raises(ConfigError):
+        value_checks.check(bound, 899.0)
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda path: path.stem)
+def test_a_shipped_scenario_fits_the_usual_deadline(file: Path) -> None:
+    arguments = json.loads(file.read_text()).get("arguments", {})
+    jobs, nodes = descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes
+    bound = scenario.bind(scenario.load(file, jobs, nodes), catalog.settings(file, arguments, {}))
+    value_checks.check(bound, scenario_run.RunRequest(file).deadline_s)
+
+
+def test_a_scenario_or_profile_with_a_typing_error_is_asked_for() -> None:
+    with pytest.raises(ConfigError) as caught:
+        catalog.scenario_file(Path("bulk_tpc"))
+    assert caught.value.hint == "did you mean bulk_tcp?"
+    with pytest.raises(ConfigError) as caught:
+        LinkOptions(profile="geo-acn").profile_folder()
+    assert caught.value.hint == "did you mean geo-acm?"
+
+
+def test_the_digest_of_a_scenario_is_that_of_its_functions(tmp_path: Path) -> None:
+    """The web writes the document again, with the constants of the launch."""
+    shipped = paths.SCENARIOS / "page_load.json"
+    document = json.loads(shipped.read_text())
+    written = tmp_path / "page_load.json"
+    document["constants"]["page"] = "article"
+    written.write_text(json.dumps(document))
+    assert manifest.scenario_sha256(written) == manifest.scenario_sha256(shipped)
+    document["openbach_functions"][0]["label"] = "another"
+    written.write_text(json.dumps(document))
+    assert manifest.scenario_sha256(written) != manifest.scenario_sha256(shipped)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from collect import calibration
 from collect.calibration import Calibration
 from satlab.link.calibration_bounds import expectation
 from satlab.link.plan import LinkPlan
@@ -202,13 +203,28 @@ def test_what_was_not_measured_is_named_with_its_reason() -> None:
         "iperf3: no route",
     ]
     words = (
-        "rtt_ms not measured, forward_udp_goodput_bps not measured, forward_loss_ratio not measured"
+        "round-trip time not measured: no echo came back, forward UDP goodput not measured: iperf3:"
+        " no route, packets lost on the forward link not measured: iperf3: no route"
     )
-    assert calibrate.verdict(checks) == f"OUT OF TOLERANCE: {words}"
-    assert calibrate.deviations(calibrate.before(PLAN, probe(rate_bps=18e6))) == [
-        "forward_udp_goodput_bps 1.8e+07 bit/s"
-    ]
-    assert calibrate.verdict(calibrate.before(PLAN, probe())) == ""
+    assert calibration.verdict(checks) == f"out of calibration: {words}"
+    slow = calibrate.before(PLAN, probe(rate_bps=18e6))
+    deviation = "forward UDP goodput 18.000 Mbit/s (18.620 to 19.380 Mbit/s)"
+    assert calibrate.deviations(slow) == [deviation]
+    assert calibration.verdict(slow) == f"out of calibration: {deviation}; {calibration.REMEDY}"
+    assert calibration.verdict(calibrate.before(PLAN, probe())) == ""
+
+
+def test_losses_in_opensand_have_a_remedy_of_their_own() -> None:
+    none, some = dict.fromkeys(("gse_encapsulation", "gse_reassembly", "socket"), 0), 7
+    checks = calibrate.opensand_losses(none, none | {"gse_reassembly": some})
+    words = calibration.verdict(checks)
+    assert "packets lost by OpenSAND's reassembly 7 packets (at most 0 packets)" in words
+    assert words.endswith("in the profiles of ST and GW")
+
+
+def test_a_sentence_names_three_checks_and_counts_the_others() -> None:
+    words = calibration.sentence(["a", "b", "c", "d", "e"])
+    assert words == f"out of calibration: a, b, c and 2 more; {calibration.REMEDY}"
 
 
 def released(t_unix_s: float, late_packets: int) -> dict[str, Any]:

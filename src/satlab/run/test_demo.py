@@ -14,7 +14,7 @@ import pytest
 
 import collect
 from satlab import report
-from satlab.common import needs, paths
+from satlab.common import console, needs, paths
 from satlab.common.errors import ExitStatus
 from satlab.run import scenario_run
 from satlab.run.demo import Demo
@@ -127,7 +127,11 @@ def test_the_command_as_it_stands_in_the_readme(
     monkeypatch.setattr(needs, "ensure", lambda *groups: checked.append(groups))
     monkeypatch.setattr(needs, "root", lambda why: checked.append((why,)))
     monkeypatch.setattr(
-        report, "terminal_tables", lambda frames: [f"{len(cast(list[Any], frames))} tables"]
+        report,
+        "terminal_tables",
+        lambda frames, _: [
+            console.table(f"{len(cast(list[Any], frames))} tables", ("what there is",), ())
+        ],
     )
     monkeypatch.chdir(tmp_path)
     runs.statuses = [ExitStatus(status) for status in statuses]

@@ -215,7 +215,8 @@ def test_a_probe_is_repeated_if_the_host_paused_and_only_then(
     [found] = HOST.calibrate(fake_lab())
     assert (len(rtts_ms) - len(list(left)), found.ok) == (probes, ok)
     before = "; ".join(
-        f"rtt_ms {ms} ms (the host paused for 80 ms)" for ms in rtts_ms[: probes - 1]
+        f"round-trip time {ms:g} ms (580 to 582 ms) (the host paused for 80 ms)"
+        for ms in rtts_ms[: probes - 1]
     )
     assert found.note == (
         f"40 echoes; probed {probes} times, before: {before}" if before else "40 echoes"

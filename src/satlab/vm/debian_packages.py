@@ -38,7 +38,7 @@ _LEFT_OUT = ("windows", "macos", "arm64", ".exe", ".dll", "__pycache__", "/tests
 @dataclass(frozen=True)
 class Package:
     """A binary package: its dependencies, its files (path on the guest to path here), its links (to
-    their targets).
+    their targets). `description`: lines below the summary.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Package:
     summary: str
     files: dict[Path, Path] = field(default_factory=dict)
     links: dict[Path, str] = field(default_factory=dict)
+    description: tuple[str, ...] = ()
 
 
 def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
@@ -180,7 +181,7 @@ def pack(package: Package, version: str, when: int, folder: Path, tree: Path) ->
         "Depends": package.depends,
         "Section": "net",
         "Priority": "optional",
-        "Description": package.summary,
+        "Description": "\n ".join((package.summary, *package.description)),
     }
     (tree / "DEBIAN").mkdir()
     text = "".join(f"{key}: {value}\n" for key, value in control.items() if value)

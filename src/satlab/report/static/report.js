@@ -52,7 +52,7 @@
     for (const place of places()) plot(place, style);
   };
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  matchMedia("screen and (prefers-color-scheme: dark)").addEventListener("change", draw); // also after print, which is light
   addEventListener("toggle", event => { if (event.target.querySelector("[data-figure]")) draw(); }, true);
   // One figure at a time, so that the page can be read and scrolled meanwhile.
   for (const place of places()) {

@@ -10,8 +10,10 @@ from functools import lru_cache
 
 from collect import browser_yardstick, page_loads
 from satlab.common.statistics import MIN_RUNS, interval_of_two, median, median_difference
+from satlab.report import run_names
 from satlab.report.measurements import PAGE_METRICS, PROTOCOLS, SummaryRecord
 from satlab.report.page import Cell, Table, all_but
+from satlab.report.run_names import RunSettings
 
 _METRICS = {
     "goodput_bps": ("Goodput", "Mbit/s", 1e-6),
@@ -43,19 +45,19 @@ _LABELS = (
 
 @dataclass(frozen=True)
 class Compared:
-    """One run: its key, its name, the settings by which it equals other runs, and its summary
-    records.
+    """One run: its key, its number in the list ('' without one), the settings by which it equals
+    other runs, and its summary records.
     """
 
     key: str
-    name: str
-    settings: tuple[tuple[str, str], ...]
+    number: str
+    settings: RunSettings
     rows: tuple[SummaryRecord, ...]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Equal runs: their common name, and the settings in which they differ from other groups."""
+    """Equal runs. Their name says what differs from other groups."""
 
     number: int
     name: str
@@ -91,45 +93,26 @@ class Figure:
 
 def groups(runs: Sequence[Compared]) -> tuple[Group, ...]:
     """Return equal runs as groups in their order; each run alone if all are equal."""
-    found: dict[object, list[Compared]] = {}
-    for run in runs:
-        found.setdefault(run.settings, []).append(run)
-    if len(found) == 1:
-        found = {run.key: [run] for run in runs}
-    differing = _differing([dict(members[0].settings) for members in found.values()])
+    settings = [run.settings.without_seed() for run in runs]
+    different = [one for place, one in enumerate(settings) if one not in settings[:place]]
+    if len(different) > 1:
+        found = [
+            [run for run, own in zip(runs, settings, strict=True) if own == one]
+            for one in different
+        ]
+    else:
+        different, found = [run.settings for run in runs], [[run] for run in runs]
+    titles, names = run_names.titles(different), run_names.names(different)
     return tuple(
-        Group(number, _name(members, values), tuple(run.key for run in members))
-        for number, (members, values) in enumerate(
-            zip(found.values(), differing, strict=True), start=1
-        )
+        Group(place + 1, _name(members, titles[place], names[place]), tuple(r.key for r in members))
+        for place, members in enumerate(found)
     )
 
 
-def _name(members: Sequence[Compared], differing: Mapping[str, str]) -> str:
-    """Return the name of a group; that of one run has its scenario already."""
-    is_one = len(members) == 1
-    runs = members[0].name if is_one else f"{len(members)} runs"
-    values = ", ".join(
-        f"{name}={text}" for name, text in differing.items() if not (is_one and name == "scenario")
-    )
-    return f"{runs}: {values}" if values else runs
-
-
-def _differing(tables: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return the values that differ; of different scenarios only those that all of them have.
-
-    A file ("scenario file") counts where its name ("scenario") is the same.
-    """
-    names = [
-        name
-        for name in dict.fromkeys(name for one in tables for name in one)
-        if len({table.get(name) for table in tables}) > 1
-    ]
-    files = {f"{name} file" for name in names}
-    names = [name for name in names if name not in files]
-    if "scenario" in names:
-        names = [name for name in names if all(name in one for one in tables)]
-    return [{name: one[name] for name in names if name in one} for one in tables]
+def _name(members: Sequence[Compared], title: str, name: str) -> str:
+    """Return the name of a group: the number of its run, or of its runs, tells equal titles apart."""
+    number = f"{len(members)} runs" if len(members) > 1 else members[0].number
+    return f"{title} ({number})" if number else name
 
 
 def figures(runs: Sequence[Compared], found: Sequence[Group]) -> list[Figure]:

@@ -16,12 +16,13 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 
 from satlab.common.errors import ConfigError
+from satlab.lab import web_target
 from satlab.link.option_model import Option, fault_of, options_of
 from satlab.link.options import shipped_profiles
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.job_arguments import out_of_bounds
 from satlab.openbach.scenario import MAX_DEPTH
-from satlab.run import catalog
+from satlab.run import catalog, value_checks
 from satlab.service.root_helper.protocol import RunLink
 
 Document = Mapping[str, Any]
@@ -195,6 +196,8 @@ def _field(group: str, name: str, text: str, value: str, uses: list[Argument]) -
         if offered
         else ()
     )
+    if any(use.name == value_checks.PAGE for use in uses):
+        choices = tuple(web_target.names())
     unit = _UNITS.get(units[0], units[0]) if units else ""
     return Field(
         name=name,

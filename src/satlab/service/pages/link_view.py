@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The link of a run on its page: the picture of its path, and curves of its hops."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from satlab.link.plan import LinkPlan
-from satlab.report import measurements
-from satlab.report.page import Table
+from satlab.report import measurements as read
+from satlab.report.page import Table, per_second
+from satlab.report.reported_run import ReportedRun
 from satlab.service.api.queue import Instance
 from satlab.service.pages import path_picture
 from satlab.service.pages.link_curves import SATELLITE, TERRESTRIAL, Curves, Points
@@ -35,7 +36,7 @@ class LinkView:
 def plan_of(folder: Path) -> LinkPlan | None:
     """Return the link's plan of a run folder, None if it cannot be read."""
     try:
-        return LinkPlan.model_validate(measurements.plan(folder).get("link"))
+        return LinkPlan.model_validate(read.plan(folder).get("link"))
     except ValidationError:
         return None
 
@@ -113,43 +114,62 @@ def _charts(
     return tuple(charts)
 
 
-def overlaid(runs: Sequence[tuple[str, int, Curves, float | None]]) -> tuple[Chart, ...]:
-    """Return charts of several runs: (name, number of its colour, curves, start of its scenario in
-    s).
+@dataclass(frozen=True)
+class Overlaid:
+    """A run that is drawn over others: its name, the number of its colour, curves of its link, and
+    its records.
     """
 
-    def of(value: Callable[[Curves], Points]) -> list[tuple[str, Points]]:
+    name: str
+    colour: int
+    curves: Curves
+    run: ReportedRun
+
+    def of_link(self, points: Points) -> Points:
+        """Return points of the link's curves with times since the first job."""
+        began = self.run.manifest.started_unix_s + self.run.jobs_start_s
+        start_s = max(0.0, began - (self.curves.start_unix_s or began))
+        return [(t - start_s, value) for t, value in points if t >= start_s]
+
+    def of_senders(self, metric: str, scale: float) -> list[Points]:
+        """Return a series of each sender, means over 1 s with times since the first job."""
+        series = read.series_by(self.run.frame, metric, "transfer", flow="1")
+        start_s = self.run.jobs_start_s
         return [
-            (
-                name,
-                [
-                    (t - (start_s or 0.0), amount)
-                    for t, amount in value(curves)
-                    if t >= (start_s or 0.0)
-                ],
-            )
-            for name, _, curves, start_s in runs
+            per_second([(t - start_s, value * scale) for t, value in points])
+            for points in series.values()
         ]
 
-    colours = [colour for _, colour, _, _ in runs]
-    return (
-        chart(
-            "Forward link goodput",
-            "Mbit/s",
-            of(lambda curves: curves.rate_mbps(FORWARD)),
-            colours=colours,
-        ),
-        chart(
-            "Forward link queue", "kB", of(lambda curves: curves.queue_kb(FORWARD)), colours=colours
-        ),
-    )
+
+def overlaid(runs: Sequence[Overlaid]) -> tuple[Chart, ...]:
+    """Return charts of several runs, a colour for each: link and queue, and what senders of bulk
+    transfers saw.
+    """
+    colours = [run.colour for run in runs]
+    rates = [(run.name, run.of_link(run.curves.rate_mbps(FORWARD))) for run in runs]
+    queues = [(run.name, run.of_link(run.curves.queue_kb(FORWARD))) for run in runs]
+    charts = [
+        chart("Forward link goodput", "Mbit/s", rates, colours=colours),
+        chart("Forward link queue", "kB", queues, colours=colours),
+    ]
+    for title, unit, metric, scale in (
+        ("Congestion window", "MB", "cwnd_bytes", 1e-6),
+        ("RTT at the sender", "ms", "tcp_rtt_ms", 1.0),
+    ):
+        found = [
+            (run, points) for run in runs for points in run.of_senders(metric, scale) if points
+        ]
+        if found:
+            drawn = [(run.name, points) for run, points in found]
+            charts.append(chart(title, unit, drawn, colours=[run.colour for run, _ in found]))
+    return tuple(charts)
 
 
 def _capacity_mbps(curves: Curves, plan: LinkPlan | None, direction: str) -> Points:
     """Return the capacity of a satellite direction over time as steps: it follows the MODCOD."""
 
     def capacity(modcod_id: int | None) -> float | None:
-        found = path_picture.capacity_bps(plan, direction, modcod_id)
+        found = path_picture.capacity_bps(plan, direction, modcod_id, curves.terminals)
         return None if found is None else found / 1e6
 
     values = curves.points(direction, lambda counts: capacity(counts.modcod_id))

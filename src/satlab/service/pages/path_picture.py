@@ -106,7 +106,8 @@ class Figures:
         """Return the rate that the direction of the satellite link has now, None if it is not
         known.
         """
-        return capacity_bps(self.plan, direction, self.shown(direction)[0].modcod_id)
+        number = self.shown(direction)[0].modcod_id
+        return capacity_bps(self.plan, direction, number, self.curves.terminals)
 
     def queue_ms(self, direction: str) -> float:
         """Return how long the shown queue takes to be sent, ms; 0 where the capacity is not known."""
@@ -133,20 +134,36 @@ def segment_of(plan: LinkPlan | None, direction: str) -> ForwardPlan | ReturnPla
     return plan.forward if direction == FORWARD else plan.return_
 
 
-def capacity_bps(plan: LinkPlan | None, direction: str, modcod_id: int | None) -> float | None:
+def capacity_bps(
+    plan: LinkPlan | None, direction: str, modcod_id: int | None, terminals: int = 1
+) -> float | None:
     """Return the rate of a direction of the satellite link with a MODCOD (None: the plan's), bit/s
-    of frame payload.
+    of frame payload of all terminals together.
 
-    The capacity of a return link with another waveform than the plan's is not known.
+    On the return link equal terminals have as many slots each, or share those on demand. Its
+    capacity is not known with another waveform than the plan's, and for several terminals that
+    differ.
     """
     segment = segment_of(plan, direction)
-    if segment is None:
+    if plan is None or segment is None:
         return None
+    if direction != FORWARD and terminals > 1:
+        return _shared_bps(plan, modcod_id, terminals)
     if modcod_id in (None, segment.modcod_id):
         return segment.rate_bps
     if modcod_id is None or direction != FORWARD:
         return None
     return modcods.forward_rate_bps(segment.model_dump(), modcod_id)
+
+
+def _shared_bps(plan: LinkPlan, modcod_id: int | None, terminals: int) -> float | None:
+    """Return the rate of the return link of several equal terminals; None of others."""
+    back = plan.return_
+    if plan.terminals or modcod_id not in (None, back.modcod_id):
+        return None
+    if isinstance(back, ReturnPlan) and back.demand is not None:
+        return back.rate_bps * back.demand.carrier_slots / back.slots_per_superframe
+    return back.rate_bps * terminals
 
 
 def _picture(

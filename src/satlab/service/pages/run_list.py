@@ -7,14 +7,16 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 
 import polars as pl
 
 import collect
 from satlab.report import measurements as read
+from satlab.report import run_names
 from satlab.report.measurements import SummaryRecord
 from satlab.service.api import access
 from satlab.service.api.account_store import User
@@ -23,6 +25,7 @@ from satlab.service.api.initial_content import PROJECT
 from satlab.service.api.queue import Instance
 from satlab.service.api.run_notes import RunNote
 from satlab.service.pages import run_pages
+from satlab.service.pages.run_pages import State
 
 MOST_OTHERS = 500
 """Run folders of the command line that are listed, the newest."""
@@ -32,7 +35,6 @@ next page.
 """
 MOST_KEPT = 4000
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
-_TONES = {"ok": "good", "running": "running", "interrupted": "stopped"}
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,7 @@ class Listed:
     page: str
     scenario: str
     number: str
-    status: str
-    tone: str
+    state: State
     arguments: Mapping[str, str]
     link: Mapping[str, str]
     user: str
@@ -59,12 +60,14 @@ class Listed:
     folder: Path | None
     note: RunNote = field(default_factory=RunNote)
     instance: Instance | None = None
+    position: int = 0
+    """Place in the queue, from 1; 0 of a run that does not wait."""
 
     @property
     def words(self) -> str:
         """Return the text that a filter searches."""
         run_id = self.folder.name if self.folder else ""
-        parts = [self.scenario, self.number, self.status, self.user, self.note.text, run_id]
+        parts = [self.scenario, self.number, self.state.word, self.user, self.note.text, run_id]
         parts += [f"{name}={value}" for name, value in self.arguments.items()]
         parts += [f"{name}={value}" for name, value in self.link.items()]
         return " ".join(parts).lower()
@@ -78,7 +81,7 @@ def all_runs(context: Context, user: User) -> list[Listed]:
         for instance in context.queue.instances()
         if access.may_see(context, user, instance)
     ]
-    found += filter(None, map(of_folder, other_folders(context, user)))
+    found += filter(None, (of_folder(context, each) for each in other_folders(context, user)))
     return sorted(found, key=lambda run: (not run.note.pinned, -run.launched))
 
 
@@ -88,7 +91,7 @@ def matching(runs: Sequence[Listed], text: str, status: str) -> list[Listed]:
     return [
         run
         for run in runs
-        if (not status or run.status == status) and all(word in run.words for word in words)
+        if (not status or run.state.word == status) and all(word in run.words for word in words)
     ]
 
 
@@ -101,9 +104,8 @@ def of_instance(context: Context, instance: Instance, note: RunNote, now: float)
         page=f"/runs/{instance.id}",
         scenario=instance.scenario,
         number=f"#{instance.id}",
-        status=str(instance.status),
-        tone=run_pages.TONES.get(instance.status, "bad"),
-        arguments=instance.request.arguments,
+        state=run_pages.state(instance),
+        arguments=values_of(context, instance),
         link={
             name: _text(value)
             for name, value in {"profile": link.profile, **changed(instance)}.items()
@@ -114,7 +116,18 @@ def of_instance(context: Context, instance: Instance, note: RunNote, now: float)
         folder=folder if instance.ended else None,
         note=note,
         instance=instance,
+        position=run_pages.position(context, instance),
     )
+
+
+def values_of(context: Context, instance: Instance) -> dict[str, str]:
+    """Return the arguments of an instance, and the constants that it changed."""
+    document = instance.request.documents[instance.scenario]
+    stored = context.catalog.scenario(instance.project, instance.scenario) or document
+    constants = document.get("constants", {})
+    usual = stored.get("constants", {})
+    changes = {n: str(value) for n, value in constants.items() if value != usual.get(n)}
+    return {**instance.request.arguments, **changes}
 
 
 def changed(instance: Instance) -> dict[str, object]:
@@ -153,12 +166,18 @@ def other_folder(context: Context, user: User, run_id: str) -> Path | None:
     return next((folder for folder in other_folders(context, user) if folder.name == run_id), None)
 
 
-def of_folder(folder: Path) -> Listed | None:
-    """Return the line of a run folder, None without a manifest that can be read."""
+def of_folder(context: Context, folder: Path) -> Listed | None:
+    """Return the line of a run folder, None without a manifest that can be read.
+
+    Of its values, those that are not the constants of the stored scenario.
+    """
     try:
-        return _of_manifest(folder, (folder / "manifest.json").stat().st_mtime_ns)
+        run = _of_manifest(folder, (folder / "manifest.json").stat().st_mtime_ns)
     except (OSError, collect.RunFolderError):
         return None
+    usual = (context.catalog.scenario(PROJECT, run.scenario) or {}).get("constants", {})
+    own = {name: text for name, text in run.arguments.items() if text != usual.get(name)}
+    return replace(run, arguments=own)
 
 
 @lru_cache(maxsize=2 * MOST_OTHERS)
@@ -166,33 +185,21 @@ def _of_manifest(folder: Path, written_ns: int) -> Listed:
     """Read a manifest; `written_ns` makes a changed one a new entry."""
     del written_ns
     about = collect.manifest(folder)
+    link = run_names.link_values(run_names.options_of(read.plan(folder)))
     ended = about.ended_unix_s
     return Listed(
         key=folder.name,
         page=f"/folders/{folder.name}",
         scenario=about.scenario,
         number="command line",
-        status=about.status,
-        tone=_TONES.get(about.status, "bad"),
+        state=run_pages.state_of_folder(about),
         arguments=about.arguments,
-        link={"profile": about.profile, **_options(folder)},
+        link={"profile": about.profile, **link},
         user="",
         launched=about.started_unix_s,
         elapsed=None if ended is None else ended - about.started_unix_s,
         folder=folder if ended is not None else None,
     )
-
-
-def _options(folder: Path) -> dict[str, str]:
-    """Return the link's options of a plan, without the profile; an option without a value is `yes`."""
-    options = read.plan(folder).get("options")
-    words = [str(word) for word in options] if isinstance(options, list) else []
-    found: dict[str, str] = {}
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
-        if word.startswith("--"):
-            found[word[2:].replace("-", "_")] = "yes" if following.startswith("--") else following
-    found.pop("profile", None)
-    return found
 
 
 # --- key figures ----------------------------------------------------------------------------------
@@ -247,15 +254,32 @@ def _quality(row: SummaryRecord) -> str:
     return f"video {row.value / 1e6:.3g} Mbit/s" if row.metric == "video_bitrate_bps" else ""
 
 
+def _goodputs(rows: Sequence[SummaryRecord]) -> list[str]:
+    """Return the goodput of each direction: the sum of terminals that transfer at once, else the
+    median of transfers.
+    """
+    directions: dict[str, list[float]] = {}
+    for one in read.transfers(rows):
+        if one.goodput_bps is not None:
+            directions.setdefault(one.direction, []).append(one.goodput_bps / 1e6)
+    shared = {row.labels["direction"] for row in rows if row.metric == "fairness_jain_ratio"}
+    texts = []
+    for direction, rates in directions.items():
+        named = f" {direction}" if len(directions) > 1 or len(rates) > 1 else ""
+        if direction in shared:
+            texts.append(f"{sum(rates):.3g} Mbit/s{named} of {len(rates)} terminals")
+        elif len(rates) > 1:
+            texts.append(f"{median(rates):.3g} Mbit/s{named}, median of {len(rates)}")
+        else:
+            texts.append(f"{rates[0]:.3g} Mbit/s{named}")
+    return texts
+
+
 def key_figures(rows: Sequence[SummaryRecord]) -> tuple[str, ...]:
     """Return the answers of a run: goodput, Page Load Time, quality of speech and video, RTT, and
     its calibration.
     """
-    goodputs = [one.goodput_bps for one in read.transfers(rows) if one.goodput_bps is not None]
-    found = []
-    if goodputs:
-        several = f" in {len(goodputs)} transfers" if len(goodputs) > 1 else ""
-        found.append(f"{sum(goodputs) / 1e6:.3g} Mbit/s{several}")
+    found = _goodputs(rows)
     loads = [page for page in read.page_figures(rows) if page.metric == "page_load_time_ms"]
     found += [
         f"{page.kind} page {page.median / 1000:.3g} s" for page in loads if page.median is not None
@@ -263,6 +287,9 @@ def key_figures(rows: Sequence[SummaryRecord]) -> tuple[str, ...]:
     found += [text for row in rows if (text := _quality(row))]
     failed = len(read.failures(rows))
     bad = [f"{failed} failed or cut off"] if failed else []
-    if any(row.metric == "calibration_ok" and row.value != 1 for row in rows):
-        bad.append("out of calibration")
+    bad += [
+        row.reason or "out of calibration"
+        for row in rows
+        if row.metric == "calibration_ok" and row.value != 1
+    ]
     return (*dict.fromkeys(found[:4]), *bad)

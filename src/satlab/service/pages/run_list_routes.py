@@ -24,7 +24,6 @@ from satlab.service.api.account_store import User
 from satlab.service.api.api_answers import ApiError, attachment, not_found
 from satlab.service.api.dependencies import Context, RequestContext
 from satlab.service.pages import comparison, link_view, rendering, run_list, run_logs, run_pages
-from satlab.service.pages.link_curves import Curves
 from satlab.service.pages.rendering import Filled, Page, Viewer, render, see
 from satlab.service.pages.run_list import Listed
 
@@ -34,17 +33,6 @@ MAX_SHOWN = 50
 MAX_COMPARED = 20
 MAX_ROWS = 4_000_000
 """Rows of one exported table; each takes 200 bytes of memory meanwhile."""
-STATUSES = (
-    "Finished Ok",
-    "Finished Ko",
-    "Running",
-    "Scheduling",
-    "Stopped",
-    "ok",
-    "failed",
-    "interrupted",
-)
-"""States of instances, then those of runs of the command line."""
 
 Number = Annotated[int, Query(ge=1, le=100000)]
 Text = Annotated[str, Query(max_length=200)]
@@ -78,7 +66,9 @@ def listed(
         count=len(found),
         q=q,
         status=status,
-        statuses=[each for each in STATUSES if any(run.status == each for run in visible)],
+        statuses=[
+            each.word for each in run_pages.STATES if any(run.state == each for run in visible)
+        ],
         query=urlencode({"q": q, "status": status}) if q or status else "",
     )
 
@@ -147,7 +137,7 @@ def other_report(run_id: str, user: Viewer, context: RequestContext) -> Response
 
 def _other(context: Context, user: User, run_id: str) -> Listed:
     folder = run_list.other_folder(context, user, run_id)
-    run = run_list.of_folder(folder) if folder else None
+    run = run_list.of_folder(context, folder) if folder else None
     if run is None:
         raise not_found("run")
     return run
@@ -236,62 +226,32 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
     """
     chosen = _chosen(context, user, run or [])
     view = run_pages.results([folder for _, folder in chosen], "compared")
-    values: dict[str, object] = {"differences": None, "charts": ()}
+    values: dict[str, object] = {"differences": None, "charts": (), "names": ()}
     if view is not None:
         compared = [
             comparison.Compared(
-                found.key,
-                f"{found.scenario} {found.number}",
-                settings_of(found, read.manifest),
-                read.rows,
+                found.key, found.number if found.instance else "", run.settings, run.rows
             )
-            for (found, _), read in zip(chosen, view.runs, strict=True)
+            for (found, _), run in zip(chosen, view.runs, strict=True)
         ]
         groups = comparison.groups(compared)
-        charts = link_view.overlaid(_curves(request, chosen, groups))
-        values = {"differences": comparison.differences(compared, groups), "charts": charts}
+        colours = {key: (group.number - 1) % 6 + 1 for group in groups for key in group.keys}
+        drawn = [
+            link_view.Overlaid(
+                view.names[run.manifest.run_id],
+                colours[found.key],
+                request.app.state.link_curves.curves(folder),
+                run,
+            )
+            for (found, folder), run in zip(chosen, view.runs, strict=True)
+        ]
+        values = {
+            "differences": comparison.differences(compared, groups),
+            "charts": link_view.overlaid(drawn),
+            "names": [view.names[run.manifest.run_id] for run in view.runs],
+        }
     values["query"] = urlencode([("run", found.key) for found, _ in chosen])
     return render(request, "compare.html", runs=[found for found, _ in chosen], view=view, **values)
-
-
-def settings_of(run: Listed, about: collect.Manifest) -> tuple[tuple[str, str], ...]:
-    """Return the settings that equal runs have in common: scenario, arguments, link without its
-    seed, and the files of both.
-    """
-    values = {**run.arguments, **{name: text for name, text in run.link.items() if name != "seed"}}
-    constants = (
-        {}
-        if run.instance is None
-        else run.instance.request.documents[run.scenario].get("constants", {})
-    )
-    files = {"scenario file": about.scenario_sha256[:8], "profile file": about.profile_sha256[:8]}
-    return (("scenario", run.scenario), *sorted({**constants, **values, **files}.items()))
-
-
-def _curves(
-    request: Request, chosen: list[tuple[Listed, Path]], groups: tuple[comparison.Group, ...]
-) -> list[tuple[str, int, Curves, float | None]]:
-    colours = {key: (group.number - 1) % 6 + 1 for group in groups for key in group.keys}
-    found = []
-    for run, folder in chosen:
-        curves = request.app.state.link_curves.curves(folder)
-        start_s = link_view.scenario_start_s(curves, run.instance) if run.instance else None
-        if start_s is None:
-            start_s = jobs_start_s(run, folder, curves)
-        found.append((f"{run.scenario} {run.number}", colours[run.key], curves, start_s))
-    return found
-
-
-def jobs_start_s(run: Listed, folder: Path, curves: Curves) -> float | None:
-    """Return when the jobs of a run began, s since its first link sample;
-
-    None if that is not known.
-    """
-    view = run_pages.results([folder], run.scenario)
-    if view is None or curves.start_unix_s is None:
-        return None
-    about = view.runs[0]
-    return max(0.0, about.manifest.started_unix_s + about.jobs_start_s - curves.start_unix_s)
 
 
 @router.get("/compare/report")

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import collect
-from satlab.common.errors import HostError
+from satlab.common.errors import ExitStatus, HostError
 from satlab.openbach.engine import ScenarioStatus
 from satlab.report import reported_run
 from satlab.report.reported_run import ReportedRun
@@ -17,13 +17,29 @@ from satlab.service.api.dependencies import Context
 from satlab.service.api.queue import Instance
 from satlab.service.root_helper.progress_file import Scenario
 
-TONES = {
-    ScenarioStatus.SCHEDULING: "waiting",
-    ScenarioStatus.RUNNING: "running",
-    ScenarioStatus.FINISHED_OK: "good",
-    ScenarioStatus.FINISHED_KO: "bad",
-    ScenarioStatus.STOPPED: "stopped",
+
+@dataclass(frozen=True)
+class State:
+    """The state of a run: its word, and the tone of its badge (ui.css)."""
+
+    word: str
+    tone: str
+
+
+FINISHED = State("Finished", "good")
+UNCALIBRATED = State("Out of calibration", "warn")
+FAILED = State("Failed", "bad")
+RUNNING = State("Running", "running")
+QUEUED = State("Queued", "waiting")
+STOPPED = State("Stopped", "stopped")
+STATES = (FINISHED, UNCALIBRATED, FAILED, RUNNING, QUEUED, STOPPED)
+_OF_INSTANCES = {
+    ScenarioStatus.SCHEDULING: QUEUED,
+    ScenarioStatus.RUNNING: RUNNING,
+    ScenarioStatus.FINISHED_OK: FINISHED,
+    ScenarioStatus.STOPPED: STOPPED,
 }
+_OF_MANIFESTS = {"ok": FINISHED, "running": RUNNING, "interrupted": STOPPED}
 PRESSURE = Path("/proc/pressure/cpu")
 """Pressure stall information of the kernel (Documentation/accounting/psi.rst)."""
 PHASES = {
@@ -49,6 +65,28 @@ class FunctionRow:
     seconds: float | None
 
 
+def state(instance: Instance) -> State:
+    """Return the state of an instance. Only a run out of calibration has succeeded with a reason."""
+    if instance.status is ScenarioStatus.FINISHED_OK and instance.reason:
+        return UNCALIBRATED
+    return _OF_INSTANCES.get(instance.status, FAILED)
+
+
+def state_of_folder(about: collect.Manifest) -> State:
+    """Return the state of a run of the command line."""
+    if about.exit_status == ExitStatus.UNCALIBRATED:
+        return UNCALIBRATED
+    return _OF_MANIFESTS.get(about.status, FAILED)
+
+
+def position(context: Context, instance: Instance) -> int:
+    """Return the place of a waiting instance in the queue, from 1; 0 for other instances."""
+    if instance.status is not ScenarioStatus.SCHEDULING:
+        return 0
+    waiting = (each for each in context.queue.live() if each.status is ScenarioStatus.SCHEDULING)
+    return sum(each.id <= instance.id for each in waiting)
+
+
 def folder_of(context: Context, instance: Instance) -> Path | None:
     """Return the run folder of an instance, None if there is none."""
     folder = context.settings.runs / instance.run_id if instance.run_id else None
@@ -70,9 +108,9 @@ def phase(instance: Instance, ahead: int) -> str:
         if instance.stop_requested:
             return "Stopping"
         return PHASES[instance.progress["phase"] if instance.progress else "preparing"]
-    return instance.reason or (
-        "Completed without errors" if instance.status is ScenarioStatus.FINISHED_OK else "Ended"
-    )
+    if instance.status is ScenarioStatus.FINISHED_OK:
+        return "Completed without errors"  # its results say what was out of calibration
+    return instance.reason or "Ended"
 
 
 def steps(instance: Instance, now: float) -> list[FunctionRow]:

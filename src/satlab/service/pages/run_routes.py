@@ -51,6 +51,7 @@ def run(request: Request, instance: Viewed, context: RequestContext, hop: Hop = 
         view=view,
         has_report=rendering.report_file(folder) is not None,
         has_files=folder is not None and instance.ended,
+        arguments=run_list.values_of(context, instance),
         link={"profile": instance.request.link.profile, **run_list.changed(instance)},
         relaunch=_relaunch(context, instance),
         note=context.run_notes.of(instance.id),
@@ -61,18 +62,13 @@ def run(request: Request, instance: Viewed, context: RequestContext, hop: Hop = 
 
 def _relaunch(context: Context, instance: Instance) -> str:
     """Return the path of the launch page with the values of an instance."""
-    usual = (context.catalog.scenario(instance.project, instance.scenario) or {}).get(
-        "constants", {}
-    )
-    constants = instance.request.documents[instance.scenario].get("constants", {})
     given = {
         f"link.{name}": launch_form.form_text(value)
         for name, value in run_list.changed(instance).items()
     }
-    given |= {f"argument.{name}": value for name, value in instance.request.arguments.items()}
-    given |= {
-        f"constant.{name}": value for name, value in constants.items() if value != usual.get(name)
-    }
+    for name, value in run_list.values_of(context, instance).items():
+        group = "argument" if name in instance.request.arguments else "constant"
+        given[f"{group}.{name}"] = value
     place = (
         f"{PAGES}/scenarios/{quote(instance.project, safe='')}/{quote(instance.scenario, safe='')}"
     )
@@ -115,7 +111,8 @@ def _live(request: Request, context: Context, instance: Instance, hop: str) -> d
     now = context.clock()
     return {
         "instance": instance,
-        "tone": run_pages.TONES.get(instance.status, "bad"),
+        "state": run_pages.state(instance),
+        "position": run_pages.position(context, instance),
         "phase": run_pages.phase(instance, ahead),
         "steps": run_pages.steps(instance, instance.stopped or now),
         "path_view": link,

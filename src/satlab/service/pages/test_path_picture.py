@@ -178,3 +178,22 @@ def test_a_plan_that_cannot_be_read_is_none(tmp_path: Path) -> None:
         assert link_view.plan_of(tmp_path) is None
     (tmp_path / "plan.json").write_text(json.dumps({"link": link_plan("geo")}))
     assert link_view.plan_of(tmp_path) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("demand", "capacity_bps"),
+    [(None, 30e6), ({"carrier_slots": 300, "cra_slots": 0, "other_terminals": 2}, 15e6)],
+)
+def test_the_return_link_of_several_terminals_carries_all_of_them(
+    demand: dict[str, Any] | None, capacity_bps: float
+) -> None:
+    """Each has slots of its own at a constant rate; on demand they share those of the carrier."""
+    if demand is not None:
+        delays = {"min": 1.0, "mean": 1.0, "max": 1.0}
+        demand = demand | {"synchro_ms": 1.0, "first_packet_ms": delays}
+    plan = link_plan("geo")
+    plan["return"] |= {"rate_bps": 10e6, "slots_per_superframe": 200, "demand": demand}
+    found = LinkPlan.model_validate(plan)
+    assert path_picture.capacity_bps(found, RETURN, None) == 10e6
+    assert path_picture.capacity_bps(found, RETURN, None, 3) == capacity_bps
+    assert path_picture.capacity_bps(found, FORWARD, None, 3) == plan["forward"]["rate_bps"]

@@ -21,12 +21,13 @@ from starlette.testclient import TestClient
 import collect
 from collect.fixtures import example_run
 from satlab.report.measurements import SummaryRecord
+from satlab.report.run_names import RunSettings
 from satlab.service.api import queue, run_notes
 from satlab.service.api.conftest import FakeHelper
 from satlab.service.api.dependencies import Context
 from satlab.service.api.project_store import Project
 from satlab.service.api.run_notes import RunNote
-from satlab.service.pages import comparison, run_list, run_list_routes
+from satlab.service.pages import comparison, run_list, run_list_routes, run_pages
 from satlab.service.pages.comparison import Compared
 from satlab.service.pages.run_list import KeyFigures, Listed
 from satlab.service.pages.test_pages import ORIGIN, ended, launch, post, text_of
@@ -46,8 +47,7 @@ def others(context: Context, tmp_path: Path) -> Path:
 
 def listed(number: int, note: str = "", **arguments: str) -> Listed:
     values = (
-        "Finished Ok",
-        "good",
+        run_pages.FINISHED,
         arguments,
         {"profile": "geo"},
         "alice",
@@ -83,7 +83,7 @@ def test_the_list_is_filtered_and_shows_values(runner: TestClient) -> None:
     assert f'/ui/runs/{second}"' in found
     assert f'/ui/runs/{first}"' not in found
     assert "No run matches" in runner.get("/ui/runs?q=nothing").text
-    assert "No run matches" not in runner.get("/ui/runs?status=Scheduling").text
+    assert "No run matches" not in runner.get("/ui/runs?status=Queued").text
     assert runner.get(f"/ui/runs?q={'a' * 201}").status_code == 400
 
 
@@ -302,8 +302,8 @@ def goodput(value: float | None, status: str = "ok") -> SummaryRecord:
 
 
 def compared(key: str, loss: str, *values: float) -> Compared:
-    settings = (("scenario", "bulk"), ("loss", loss))
-    return Compared(key, f"bulk #{key}", settings, tuple(goodput(value) for value in values))
+    settings = RunSettings("bulk", "geo", link={"loss": loss, "seed": key})
+    return Compared(key, f"#{key}", settings, tuple(goodput(value) for value in values))
 
 
 @pytest.mark.promise("P62")
@@ -311,7 +311,7 @@ def test_equal_runs_are_samples_and_differences_have_intervals() -> None:
     runs = [compared(str(n), "0", 10e6 + n * 1e4) for n in range(6)]
     runs += [compared(str(n), "0.01", 5e6 + n * 1e4) for n in range(6, 12)]
     found = comparison.groups(runs)
-    assert [group.name for group in found] == ["6 runs: loss=0", "6 runs: loss=0.01"]
+    assert [group.name for group in found] == ["loss=0 (6 runs)", "loss=0.01 (6 runs)"]
     (figure,) = comparison.figures(runs, found)
     assert (figure.title, figure.unit) == ("Goodput, TCP cubic download", "Mbit/s")
     base, other = figure.lines
@@ -364,41 +364,37 @@ def test_equal_groups_show_no_difference() -> None:
 
 def test_runs_that_are_all_equal_are_compared_one_by_one() -> None:
     runs = [compared("1", "0", 10e6), compared("2", "0", 5e6)]
-    assert [group.name for group in comparison.groups(runs)] == ["bulk #1", "bulk #2"]
+    assert [group.name for group in comparison.groups(runs)] == ["seed=1 (#1)", "seed=2 (#2)"]
 
 
 def test_p378_different_scenarios_are_named_by_what_both_have() -> None:
     bulk = Compared(
-        "1", "bulk #1", (("scenario", "bulk"), ("loss", "0"), ("port", "5201")), (goodput(10e6),)
+        "1", "#1", RunSettings("bulk", "geo", {"port": "5201", "runs": "1"}), (goodput(10e6),)
     )
     page = Compared(
-        "2", "page #2", (("scenario", "page"), ("loss", "0.01"), ("logs", "0")), (goodput(5e6),)
+        "2", "#2", RunSettings("page", "geo", {"logs": "0", "runs": "3"}), (goodput(5e6),)
     )
     assert [group.name for group in comparison.groups([bulk, page])] == [
-        "bulk #1: loss=0",
-        "page #2: loss=0.01",
+        "bulk, runs=1 (#1)",
+        "page, runs=3 (#2)",
     ]
     twice = [bulk, dataclasses.replace(bulk, key="3"), page, dataclasses.replace(page, key="4")]
     names = [group.name for group in comparison.groups(twice)]
-    assert names == ["2 runs: scenario=bulk, loss=0", "2 runs: scenario=page, loss=0.01"]
+    assert names == ["bulk, runs=1 (2 runs)", "page, runs=3 (2 runs)"]
 
 
 def test_runs_of_a_changed_scenario_are_not_equal() -> None:
     def run(key: str, scenario: str, file: str) -> Compared:
-        return Compared(
-            key,
-            f"{scenario} #{key}",
-            (("scenario", scenario), ("scenario file", file)),
-            (goodput(10e6),),
-        )
+        settings = RunSettings(scenario, "geo", files={"scenario": file})
+        return Compared(key, f"#{key}", settings, (goodput(10e6),))
 
     runs = [run("1", "bulk", "a"), run("2", "bulk", "b"), run("3", "bulk", "b")]
     assert [group.name for group in comparison.groups(runs)] == [
-        "bulk #1: scenario file=a",
-        "2 runs: scenario file=b",
+        "scenario file=a (#1)",
+        "scenario file=b (2 runs)",
     ]
     runs = [run("1", "bulk", "a"), run("2", "page", "c"), run("3", "page", "c")]
-    assert [group.name for group in comparison.groups(runs)] == ["bulk #1", "2 runs: scenario=page"]
+    assert [group.name for group in comparison.groups(runs)] == ["bulk (#1)", "page (2 runs)"]
 
 
 def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> None:
@@ -408,15 +404,14 @@ def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> No
             "r", "page", "geo", "netns", "page_load_time_ms", value, None, status, "", labels
         )
 
-    base = Compared(
-        "1", "page #1", (("pep", "no"),), tuple(page(2000.0 + n, "ok", n) for n in range(5))
-    )
+    settings = {pep: RunSettings("page", "geo", {"pep": pep}) for pep in ("no", "yes")}
+    base = Compared("1", "#1", settings["no"], tuple(page(2000.0 + n, "ok", n) for n in range(5)))
     bad = (
         *(page(None, "censored", n) for n in range(6)),
         page(None, "failed", 6),
         page(2000.0, "ok", 7),
     )
-    other = Compared("2", "page #2", (("pep", "yes"),), bad)
+    other = Compared("2", "#2", settings["yes"], bad)
     (figure,) = comparison.figures([base, other], comparison.groups([base, other]))
     assert figure.title == "Page Load Time, HTTP/3 kepler"
     line = figure.lines[1]
@@ -427,9 +422,7 @@ def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> No
         "up",
     )
     assert line.percentiles == ""
-    many = Compared(
-        "3", "page #3", (("pep", "yes"),), tuple(page(2000.0 + n, "ok", n) for n in range(20))
-    )
+    many = Compared("3", "#3", settings["yes"], tuple(page(2000.0 + n, "ok", n) for n in range(20)))
     (figure,) = comparison.figures([base, many], comparison.groups([base, many]))
     assert figure.lines[1].percentiles == "p75 2,014, p95 2,018"
 
@@ -457,5 +450,64 @@ def test_a_comparison_shows_differences_and_one_chart(
         "needs 5 samples of each",
     ):
         assert expected in seen
-    assert page.count('class="curve') == 4
+    assert page.count('class="curve') == 8, "goodput, queue, window and RTT of both"
+    for title in ("Forward link goodput", "Forward link queue", "Congestion window", "RTT at the"):
+        assert title in seen
+    assert "command line" not in seen, "runs are named by what differs"
     assert f"/ui/compare/report?run={first}&amp;run={slow.name}" in page
+
+
+def test_what_a_launch_changed_in_the_constants_is_shown_everywhere(
+    runner: TestClient, context: Context, helper: FakeHelper, measured: Path
+) -> None:
+    changed = {"argument.protocol": "h3", "constant.page": "article", "constant.observed": "2"}
+    number = launch(runner, "page_load", **changed)
+    ended(context, helper, number, folder=measured)
+    for path in ("/runs", f"/runs/{number}"):
+        page = text_of(runner.get(f"/ui{path}").text)
+        assert "page=article" in page and "observed=2" in page, path
+        assert "server_ip" not in page, "what is as stored is no news"
+    assert "constant.page=article" in runner.get(f"/ui/runs/{number}").text
+
+
+def test_a_run_out_of_calibration_is_not_shown_as_finished(
+    viewer: TestClient, others: Path, tmp_path: Path
+) -> None:
+    example = example_run.Example("20261121-120000-busy", calibrated=False)
+    shutil.copytree(example_run.write(tmp_path, example), others / example.run_id)
+    collect.gather(others / example.run_id).lazy().collect().write_parquet(
+        others / example.run_id / "records.parquet"
+    )
+    row = viewer.get("/ui/runs").text.partition("<tbody>")[2]
+    assert '<span class="badge warn">Out of calibration</span>' in row
+    sentence = "forward packets released late 3.1 % (at most 1 %)"
+    for path in ("/runs", f"/folders/{example.run_id}"):
+        page = text_of(viewer.get(f"/ui{path}").text)
+        assert sentence in page and "--wait-quiet 600" in page, path
+    assert "No run matches" in viewer.get("/ui/runs?status=Finished").text
+    assert "No run matches" not in viewer.get("/ui/runs?status=Out+of+calibration").text
+
+
+def test_waiting_runs_have_their_place_in_the_queue(runner: TestClient) -> None:
+    launch(runner)
+    second = launch(runner)
+    assert "Queued (position 1)" in text_of(runner.get("/ui/runs").text)
+    assert "Queued (position 2)" in text_of(runner.get(f"/ui/runs/{second}").text)
+
+
+def test_goodputs_of_both_directions_are_not_added_up() -> None:
+    def of(client: str, direction: str, instance: int) -> SummaryRecord:
+        labels = {**goodput(1.0).labels, "direction": direction, "entity": client}
+        return dataclasses.replace(goodput(3e6), labels={**labels, "instance": str(instance)})
+
+    several = [
+        of(client, direction, number * 10 + place)
+        for number, direction in enumerate(("download", "upload"))
+        for place, client in enumerate(("client", "client-2", "client-3"))
+    ]
+    labels = {"direction": "download", "transport": "TCP", "terminals": "3"}
+    shared = dataclasses.replace(goodput(1.0), metric="fairness_jain_ratio", labels=labels)
+    assert run_list.key_figures([*several, shared])[:2] == (
+        "9 Mbit/s download of 3 terminals",
+        "3 Mbit/s upload, median of 3",
+    )

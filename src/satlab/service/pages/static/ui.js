@@ -113,4 +113,7 @@ if (compare) count(compare);
 const faults = document.getElementById("faults");
 if (faults) faults.focus();
 const password = document.querySelector("form[action$='/login'] #password");
-if (password) takeToken(password);
+if (password) {
+  takeToken(password);
+  addEventListener("hashchange", () => takeToken(password)); // the link was pasted into this tab
+}
