@@ -500,9 +500,7 @@ HQ = ("retry", "chacha20", "multiplexing", "ecn", "ipv6", "rebind-port", "rebind
 
 def http_09(folder: Path) -> Path:
     """Build the endpoint of ngtcp2 with HTTP/0.9."""
-    built_ngtcp2(folder, "hq")
-    shutil.copy(NGTCP2 / "run_endpoint.sh", folder)
-    return folder
+    return built_ngtcp2(folder, "endpoint")
 
 
 @pytest.mark.long
