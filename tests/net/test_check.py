@@ -540,7 +540,13 @@ def test_an_endpoint_that_only_claims_a_test_case_of_http_09_fails(
 
 
 OTHERS = {
-    "quinn": {"retry": "ok", "resumption": "ok", "zerortt": "ok", "http3": "ok", "v2": "unsupported"},
+    "quinn": {
+        "retry": "ok",
+        "resumption": "ok",
+        "zerortt": "ok",
+        "http3": "ok",
+        "v2": "unsupported",
+    },
     "quic-go": {"zerortt": "ok", "keyupdate": "ok", "v2": "unsupported"},
     "aioquic": {"zerortt": "ok", "v2": "ok", "keyupdate": "unsupported"},
 }

@@ -512,18 +512,18 @@ def test_a_client_moves_to_the_preferred_address_with_a_new_connection_id(
 
 
 @pytest.mark.parametrize(
-    ("is_ipv4", "count"),
+    ("is_ipv4", "is_fault"),
     [
-        (lambda _: False, 0),
-        (lambda _: True, None),
-        (lambda one: one.t_s == 0, 1),
-        (lambda one: one.from_server and "initial" in one.kinds, None),
-        (lambda one: one.is_data, None),
+        (lambda _: False, False),
+        (lambda _: True, True),
+        (lambda one: one.from_server, True),
+        (lambda one: not one.from_server and "initial" in one.kinds, True),
+        (lambda one: one.is_data, True),
     ],
 )
 def test_no_packet_may_be_of_ipv4(
     is_ipv4: Callable[[Datagram], bool],
-    count: int | None,
+    is_fault: bool,
     keys: dict[bool, pki.Pki],
     tmp_path: Path,
 ) -> None:
@@ -537,8 +537,7 @@ def test_no_packet_may_be_of_ipv4(
     )
     of = replace(of, wire=replace(of.wire, at_server=replace(of.at_server, datagrams=changed)))
     found = verdict(of)
-    assert ("packets were of IPv4" in found) is (count != 0)
-    assert not count or found.startswith(f"{count} packets")
+    assert ("packets were of IPv4" in found) is is_fault
     assert verdict(replace(of, case=case(host="server4"))) == ""
 
 
@@ -632,6 +631,8 @@ def test_a_server_sends_three_times_what_it_received(
     found = verdict(of)
     assert words in found and bool(found) is bool(words)
     if not words:
-        early = [one for one in of.at_server.datagrams if "handshake" not in one.kinds]
-        cut = replace(of.wire, at_server=replace(of.at_server, datagrams=tuple(early)))
+        rest = [
+            one for one in of.at_server.datagrams if one.from_server or "handshake" not in one.kinds
+        ]
+        cut = replace(of.wire, at_server=replace(of.at_server, datagrams=tuple(rest)))
         assert verdict(replace(of, wire=cut)) == "the client sent no Handshake packet"
