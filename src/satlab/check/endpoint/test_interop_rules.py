@@ -475,6 +475,29 @@ def test_a_new_path_must_be_validated(
     assert "unsupported" in verdict(made.evidence(tmp_path, path, of.case, ""))
 
 
+@pytest.mark.parametrize(
+    ("later_s", "words"), [(0.5, ""), (0.7, "no PATH_CHALLENGE to 193.167.0.1 port 46626")]
+)
+def test_a_path_of_the_last_round_trip_is_not_judged(
+    later_s: float, words: str, keys: dict[bool, pki.Pki], tmp_path: Path
+) -> None:
+    """quinn's client closed the connection by the first packet from a new address."""
+    made = Endpoints(keys[False])
+    path = made.path(client_seen=rebound("193.167.0.77"))
+    path.run(goes_on)
+    of = made.evidence(tmp_path, path, case(rebinding={"address": True}))
+    last = max((one for one in of.at_server.datagrams if not one.from_server), key=lambda it: it.t_s)
+    new = captured_transfer.Address(ip_address("193.167.0.1"), 46626)
+    more = [replace(last, t_s=last.t_s + at_s, client=new) for at_s in (0, later_s)]
+    ended = replace(of.at_server, datagrams=(*of.at_server.datagrams, *more))
+    found = verdict(replace(of, wire=replace(of.wire, at_server=ended)))
+    assert words in found and bool(found) is bool(words)
+    first = of.at_server.client_addresses[0]
+    only = [one for one in ended.datagrams if one.client in (first, new)]
+    cut = replace(ended, datagrams=tuple(only[:-1]))
+    assert "too late" in verdict(replace(of, wire=replace(of.wire, at_server=cut)))
+
+
 PREFERRED: Address = (SERVER[0], 4443)
 
 
