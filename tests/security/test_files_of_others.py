@@ -14,14 +14,19 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import polars
 import pytest
 
+import collect
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
-from satlab.campaign import attempt
+from satlab.campaign import attempt, dataset, reproduction
+from satlab.campaign.campaign_folder import CampaignFolder
+from satlab.campaign.plan_file import Plan
 from satlab.campaign.task_request import Flows
+from satlab.campaign.test_worker import record_end, run_task
 from satlab.check import check_file
 from satlab.check.endpoint import interop_image
 from satlab.common import plain_files
@@ -103,6 +108,25 @@ def test_t68_the_table_of_somebody_else_s_run_is_not_read(theirs: Path, tmp_path
     polars.DataFrame({"a": [1]}).write_parquet(theirs / "records.parquet")
     assert rebuild_report.export([theirs], out, has_series=False) > 1
     assert sandboxed_reader.without_writing(theirs, is_own=True).records.lazy().collect().width == 1
+
+
+@pytest.mark.timeout(60)
+def test_t68_a_paper_is_judged_from_others_raw_files_and_not_from_their_tables(
+    tmp_path: Path,
+) -> None:
+    cell: Any = {"paper": "seed-002", "clock": "real", "cell": "geo/0/h3"}
+    task = run_task(1, "h3")
+    plan = Plan(name="theirs", deadline_s=60, cells={task.cell: cell}, tasks=(task,))
+    where = CampaignFolder(tmp_path / "theirs")
+    sha256 = where.begin(plan)
+    place = where.of(task) / "attempt-1"
+    run = example_run.write(place, Example(duration_s=0, loads={"h3": 1}))
+    false = collect.gather(run).with_columns(value=polars.lit(1.0))
+    false.write_parquet(run / "records.parquet")
+    record_end(where, task, sha256, "{}")
+    found = reproduction.judged(plan, where, dataset.collect(plan, where))
+    (figure,) = (one.outcome.figure("page_load_time_ms") for one in found.runs["geo/0/h3"])
+    assert figure is not None and figure > 1000
 
 
 def test_t68_a_file_is_put_below_its_folder_alone(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 import polars as pl
 
+from collect import run_records
+from collect.run_records import RunFolderError
 from satlab.campaign import dataset, planner, task_samples
 from satlab.campaign import plan_file as plans
 from satlab.campaign.campaign_folder import CampaignFolder
@@ -34,7 +36,7 @@ from satlab.papers.paper import Cell, Paper
 from satlab.papers.results import PaperResults
 from satlab.papers.scenario_figures import Records
 from satlab.papers.shipped_papers import Clock
-from satlab.run import scenario_run
+from satlab.run import sandboxed_reader, scenario_run
 from satlab.run.quiet_host import Patience
 
 QUICK_RUNS = 1
@@ -122,7 +124,7 @@ class Reproduction:
         folder = self.engine.folder
         with self.log.step("tables and report"):
             collected = dataset.collect(self.engine.plan, folder)
-            found = judged(self.engine.plan, folder, collected)
+            found = judged(self.engine.plan, folder, collected, is_own=True)
             results.write(found, folder.path / "report")
             path = paper_report.write(folder.path, found, folder.path / "report" / "index.html")
             chown_to_caller(folder.path)
@@ -252,8 +254,13 @@ def _jobs(request: Request, clock: Clock) -> int | None:
     return int(text)
 
 
-def judged(plan: Plan, folder: CampaignFolder, collected: Collected) -> PaperResults:
+def judged(
+    plan: Plan, folder: CampaignFolder, collected: Collected, *, is_own: bool = False
+) -> PaperResults:
     """Return a paper's judgement of the finished runs of its campaign.
+
+    `is_own`: this satlab has run it, so the tables of its runs are read. The raw files of others'
+    runs are parsed again, in a sandbox.
 
     A task whose command failed without an outcome is a failed sample in the dataset only. A task
     whose files changed is not counted.
@@ -262,13 +269,15 @@ def judged(plan: Plan, folder: CampaignFolder, collected: Collected) -> PaperRes
     ids = _cells(plan)
     runs: dict[str, list[Run]] = {name: [] for name in ids.values()}
     for task in plan.tasks:
-        if (found := _run(task, folder, collected)) is not None:
+        if (found := _run(task, folder, collected, is_own)) is not None:
             runs[ids[task.cell]].append(found)
     cells = [cell for cell in about.cells if cell.id in runs]
     return PaperResults(about, runs, cells, len(plan.tasks))
 
 
-def _run(task: Task, folder: CampaignFolder, collected: Collected) -> Run | None:
+def _run(
+    task: Task, folder: CampaignFolder, collected: Collected, is_own: bool
+) -> Run | None:
     """Return the run of a task; None if the task is not done, or left no outcome."""
     found = collected.records[task.id]
     if found is None or task.id in collected.changed:
@@ -277,13 +286,15 @@ def _run(task: Task, folder: CampaignFolder, collected: Collected) -> Run | None
         flows = collected.outcomes.get(task.id)
         return None if flows is None else cell_run.of_flows(task.number, flows)
     failed, off = found.status == "failed", found.status == "out of calibration"
-    files = sorted(
-        file
-        for file in (folder.of(task) / found.counts).glob("*/records.parquet")
-        if file.is_file() and not file.is_symlink()
-    )
+    runs = sorted((folder.of(task) / found.counts).glob("*/manifest.json"))
     try:
-        records = Records.of_file(files[0]) if files else Records(())
-    except (OSError, ValueError, pl.exceptions.PolarsError):
+        records = Records.of_table(_table(runs[0].parent, is_own)) if runs else Records(())
+    except (OSError, ValueError, pl.exceptions.PolarsError, HostError, RunFolderError):
         records, failed = Records(()), True
     return Run(task.number, records, failed, off)
+
+
+def _table(run: Path, is_own: bool) -> pl.LazyFrame:
+    if is_own:
+        return pl.scan_parquet(run / run_records.TABLE)
+    return sandboxed_reader.without_writing(run).records.lazy()

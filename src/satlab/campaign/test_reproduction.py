@@ -22,6 +22,7 @@ from satlab.common.errors import ConfigError, ExitStatus
 from satlab.papers import paper
 from satlab.papers.judgement import Judgement
 from satlab.papers.test_paper import outcome
+from satlab.run import sandboxed_reader
 from satlab.run.quiet_host import Patience
 
 RUNS = 6
@@ -46,7 +47,8 @@ def measured(tmp_path: Path) -> tuple[CampaignFolder, Plan]:
 
 def judgements(where: CampaignFolder, plan: Plan) -> dict[str, Judgement]:
     """Return the conclusions for which there are runs."""
-    found = reproduction.judged(plan, where, dataset.collect(plan, where)).judgements
+    collected = dataset.collect(plan, where)
+    found = reproduction.judged(plan, where, collected, is_own=True).judgements
     return {one.conclusion.id: one for one in found if one.verdict != "not measured"}
 
 
@@ -69,12 +71,17 @@ def _run(where: CampaignFolder, task: Task, sha256: str, value: float | None) ->
         pl.DataFrame([row], schema=collect.SCHEMA, orient="row").write_parquet(
             place / "records.parquet"
         )
+        (place / "manifest.json").touch()
     record_end(where, task, sha256, "{}" if value else "")
 
 
 def test_p259_conclusions_of_the_paper_are_judged_from_runs_of_all_hosts(
-    measured: tuple[CampaignFolder, Plan],
+    measured: tuple[CampaignFolder, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def table(run: Path, **_: bool) -> collect.Collected:
+        return collect.Collected(pl.scan_parquet(run / "records.parquet"), collect.Stored(loads=[], legs=[]))
+
+    monkeypatch.setattr(sandboxed_reader, "without_writing", table)
     where, plan = measured
     (one,) = judgements(where, plan).values()
     assert (one.conclusion.id, one.verdict) == ("fcp/0", "holds")

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
@@ -40,11 +39,11 @@ class Records:
         self._rows = () if is_off else tuple(rows)
 
     @classmethod
-    def of_file(cls, file: Path) -> Self:
-        """Read a run's records.parquet. Raises OSError, polars' errors."""
-        wanted = pl.col("metric").is_in([*CONDITIONS, *MEASURED])
-        frame = pl.read_parquet(file).filter(wanted)
-        rows = frame.select("metric", "value", "t_s", "status", "labels").iter_rows(named=True)
+    def of_table(cls, table: pl.LazyFrame) -> Self:
+        """Read the records of a run. Raises OSError, polars' errors."""
+        wanted = table.filter(pl.col("metric").is_in([*CONDITIONS, *MEASURED]))
+        frame = wanted.select("metric", "value", "t_s", "status", "labels").collect()
+        rows = frame.iter_rows(named=True)
         return cls([row | {"labels": json.loads(row["labels"])} for row in rows])
 
     def figure(self, metric: str) -> float | None:
