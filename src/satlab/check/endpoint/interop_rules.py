@@ -23,6 +23,7 @@ from satlab.check.trace import (
 )
 from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.decrypted_packets import DecryptedPacket
+from satlab.check.trace.interop_evidence import PathSeen
 from satlab.check.trace.quic_handshake import Handshake
 from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind, QuicPacket
 from satlab.check.trace.quic_protection import CHACHA20, OpenedPacket
@@ -261,14 +262,15 @@ def _paths(of: Evidence) -> str:
     used = [path for path in found if path.first_s < end_s]
     if not used:
         return "the client's new path came too late to be validated"
-    for path in used:
-        where = f"{path.client.ip} port {path.client.port}"
-        if not path.validation.challenged:
-            return (
-                f"the server did not validate the client's new path: no PATH_CHALLENGE to {where}"
-            )
-        if not path.validation.answered:
-            return f"the client did not answer the PATH_CHALLENGE to {where}"
+    return next(filter(None, map(_path_fault, used)), "")
+
+
+def _path_fault(path: PathSeen) -> str:
+    where = f"{path.client.ip} port {path.client.port}"
+    if not path.validation.challenged:
+        return f"the server did not validate the client's new path: no PATH_CHALLENGE to {where}"
+    if not path.validation.answered:
+        return f"the client did not answer the PATH_CHALLENGE to {where}"
     return ""
 
 

@@ -486,7 +486,9 @@ def test_a_path_of_the_last_round_trip_is_not_judged(
     path = made.path(client_seen=rebound("193.167.0.77"))
     path.run(goes_on)
     of = made.evidence(tmp_path, path, case(rebinding={"address": True}))
-    last = max((one for one in of.at_server.datagrams if not one.from_server), key=lambda it: it.t_s)
+    last = max(
+        (one for one in of.at_server.datagrams if not one.from_server), key=lambda it: it.t_s
+    )
     new = captured_transfer.Address(ip_address("193.167.0.1"), 46626)
     more = [replace(last, t_s=last.t_s + at_s, client=new) for at_s in (0, later_s)]
     ended = replace(of.at_server, datagrams=(*of.at_server.datagrams, *more))

@@ -50,7 +50,11 @@ async fn main() -> ExitCode {
         return ExitCode::from(127);
     }
     let is_server = env::var("ROLE").is_ok_and(|role| role == "server");
-    let ended = if is_server { server(&test).await } else { client(&test).await };
+    let ended = if is_server {
+        server(&test).await
+    } else {
+        client(&test).await
+    };
     if let Err(error) = ended {
         eprintln!("{error}");
         return ExitCode::FAILURE;
@@ -111,12 +115,19 @@ fn client_config(test: &str) -> Result<ClientConfig, Failure> {
         .tls13()
         .and_then(|suite| suite.quic_suite())
         .ok_or("no cipher for Initial packets")?;
-    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::with_initial(Arc::new(tls), initial)?));
+    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::with_initial(
+        Arc::new(tls),
+        initial,
+    )?));
     config.transport_config(transport()?);
     Ok(config)
 }
 
-async fn connect(endpoint: &Endpoint, uri: &Uri, has_early_data: bool) -> Result<Connection, Failure> {
+async fn connect(
+    endpoint: &Endpoint,
+    uri: &Uri,
+    has_early_data: bool,
+) -> Result<Connection, Failure> {
     let host = uri.host().ok_or("a URL without a host")?;
     let port = uri.port_u16().unwrap_or(443);
     let address = std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?
@@ -124,14 +135,20 @@ async fn connect(endpoint: &Endpoint, uri: &Uri, has_early_data: bool) -> Result
         .ok_or("a host without an address")?;
     let connecting = endpoint.connect(address, host)?;
     if has_early_data {
-        let (connection, _) = connecting.into_0rtt().map_err(|_| "no session for early data")?;
+        let (connection, _) = connecting
+            .into_0rtt()
+            .map_err(|_| "no session for early data")?;
         return Ok(connection);
     }
     Ok(connecting.await?)
 }
 
 /// Download files side by side, as many at once as the server allows.
-async fn download(connection: &Connection, uris: &[Uri], updates_keys: bool) -> Result<(), Failure> {
+async fn download(
+    connection: &Connection,
+    uris: &[Uri],
+    updates_keys: bool,
+) -> Result<(), Failure> {
     let mut running = JoinSet::new();
     for uri in uris {
         running.spawn(get(connection.clone(), uri.path().to_owned(), updates_keys));
@@ -158,7 +175,8 @@ async fn get(connection: Connection, path: String, mut updates_keys: bool) -> Re
 }
 
 async fn download_http_3(connection: &Connection, uris: &[Uri]) -> Result<(), Failure> {
-    let (mut driver, sender) = h3::client::new(h3_quinn::Connection::new(connection.clone())).await?;
+    let (mut driver, sender) =
+        h3::client::new(h3_quinn::Connection::new(connection.clone())).await?;
     tokio::spawn(async move { future::poll_fn(|context| driver.poll_close(context)).await });
     let mut running = JoinSet::new();
     for uri in uris.iter().cloned() {
