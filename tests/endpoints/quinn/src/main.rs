@@ -113,7 +113,7 @@ fn client_config(test: &str) -> Result<ClientConfig, Failure> {
     tls.key_log = Arc::new(KeyLogFile::new());
     let initial = cipher_suite::TLS13_AES_128_GCM_SHA256
         .tls13()
-        .and_then(|suite| suite.quic_suite())
+        .and_then(rustls::Tls13CipherSuite::quic_suite)
         .ok_or("no cipher for Initial packets")?;
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::with_initial(
         Arc::new(tls),
