@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -499,9 +500,7 @@ HQ = ("retry", "chacha20", "multiplexing", "ecn", "ipv6", "rebind-port", "rebind
 
 def http_09(folder: Path) -> Path:
     """Build the endpoint of ngtcp2 with HTTP/0.9."""
-    built_ngtcp2(folder, "hq")
-    shutil.copy(NGTCP2 / "run_endpoint.sh", folder)
-    return folder
+    return built_ngtcp2(folder, "endpoint")
 
 
 @pytest.mark.long
@@ -538,6 +537,32 @@ def test_an_endpoint_that_only_claims_a_test_case_of_http_09_fails(
     with interop_endpoint.opened(folder) as pair:
         found = sample(tmp_path, "interop", case, pair=pair)
     assert found.status == "failed" and words in found.reason, found
+
+
+OTHERS = {
+    "quinn": {
+        "retry": "ok",
+        "resumption": "ok",
+        "zerortt": "ok",
+        "http3": "ok",
+        "v2": "unsupported",
+    },
+    "quic-go": {"zerortt": "ok", "keyupdate": "ok", "v2": "unsupported"},
+    "aioquic": {"zerortt": "ok", "v2": "ok", "keyupdate": "unsupported"},
+}
+"""Test cases of the endpoints that other stacks than ngtcp2 have in tests/endpoints."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stack", OTHERS)
+@pytest.mark.promise("P78")
+def test_the_endpoints_of_other_stacks_pass(stack: str, tmp_path: Path) -> None:
+    source, folder = paths.ROOT / "tests/endpoints" / stack, tmp_path / stack
+    subprocess.run(["make", "-s", "-C", source, "endpoint", f"OUT={folder}"], check=True)
+    with interop_endpoint.opened(folder) as pair:
+        found = check(tmp_path, "interop", *OTHERS[stack], pair=pair)
+    statuses = {case: samples[0].status for case, samples in found.samples.items()}
+    assert statuses == OTHERS[stack], [one[0].reason for one in found.samples.values()]
 
 
 def endpoint(folder: Path, text: str) -> Path:

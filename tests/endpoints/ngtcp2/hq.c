@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
  * HTTP/0.9 over QUIC (ALPN hq-interop) with ngtcp2 0.12 of Debian 12, for the endpoint of the QUIC interop runner in this
- * folder: Debian's own programs of ngtcp2 speak HTTP/3 alone. Build: make -C tests/endpoints/ngtcp2 hq.
+ * folder: Debian's own programs of ngtcp2 speak HTTP/3 alone. Build: make -C tests/endpoints/ngtcp2 endpoint.
  *
  *   hq client HOST PORT FOLDER [--key-update] [--chacha20] URL...    downloads files with one connection, without
  *                                                                    certificate checks

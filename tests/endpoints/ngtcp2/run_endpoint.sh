@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Endpoint of the QUIC interop runner around ngtcp2's programs as Debian packs them (gtlsserver, gtlsclient).
-# They speak HTTP/3 in every test case. With /hq (make hq) those of HTTP/0.9 are HTTP/0.9, as other endpoints expect it, and
+# They speak HTTP/3 in every test case. With /hq (make endpoint) those of HTTP/0.9 are HTTP/0.9, as other endpoints expect it, and
 # a session is not resumed; multiconnect, chacha20, ecn and connectionmigration need /hq.
 set -u
 /setup.sh

@@ -23,6 +23,7 @@ from satlab.check.trace import (
 )
 from satlab.check.trace.captured_transfer import CapturedTransfer
 from satlab.check.trace.decrypted_packets import DecryptedPacket
+from satlab.check.trace.interop_evidence import PathSeen
 from satlab.check.trace.quic_handshake import Handshake
 from satlab.check.trace.quic_headers import VERSION_1, VERSION_2, Kind, QuicPacket
 from satlab.check.trace.quic_protection import CHACHA20, OpenedPacket
@@ -256,16 +257,20 @@ def _paths(of: Evidence) -> str:
         return "the server saw one address and port of the client alone"
     if of.case.rebinding.address and len({one.ip for one in addresses}) < 2:
         return "the server saw one address of the client alone"
-    last_s = max(one.t_s for one in of.at_server.datagrams if not one.from_server)
-    for path in found:
-        where = f"{path.client.ip} port {path.client.port}"
-        if not path.validation.challenged:
-            return (
-                f"the server did not validate the client's new path: no PATH_CHALLENGE to {where}"
-            )
-        # The end of the transfer may overtake an answer.
-        if not path.validation.answered and path.first_s < last_s - of.round_trip_s:
-            return f"the client did not answer the PATH_CHALLENGE to {where}"
+    # A path of the last round trip may carry the end of the connection alone, or its answer is late.
+    end_s = max(one.t_s for one in of.at_server.datagrams if not one.from_server) - of.round_trip_s
+    used = [path for path in found if path.first_s < end_s]
+    if not used:
+        return "the client's new path came too late to be validated"
+    return next(filter(None, map(_path_fault, used)), "")
+
+
+def _path_fault(path: PathSeen) -> str:
+    where = f"{path.client.ip} port {path.client.port}"
+    if not path.validation.challenged:
+        return f"the server did not validate the client's new path: no PATH_CHALLENGE to {where}"
+    if not path.validation.answered:
+        return f"the client did not answer the PATH_CHALLENGE to {where}"
     return ""
 
 

@@ -14,11 +14,13 @@ import subprocess
 import tarfile
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from satlab.check import suite
 from satlab.check.conftest import small
 from satlab.check.endpoint import interop_endpoint, interop_image, oci_image
 from satlab.check.endpoint.interop_endpoint import InteropPair
@@ -30,7 +32,7 @@ from satlab.check.trace import interop_evidence, quic_handshake
 from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram
 from satlab.check.trace.pcap import UDP
 from satlab.check.trace.quic_handshake import Handshake
-from satlab.check.trace.quic_headers import Kind
+from satlab.check.trace.quic_headers import VERSION_2, Kind
 from satlab.common import ipv6, topology
 from satlab.common.errors import ConfigError, HostError
 from satlab.lab.pki import Pki
@@ -587,6 +589,58 @@ def test_handshakes_and_retries_are_checked(
     assert (found.status, found.reason) == ("failed" if words else "ok", words)
     next((tmp_path / CLIENT / "downloads").iterdir()).write_bytes(b"")
     assert "wrong file" in pair.sample(transfer, 0, DONE, wire).reason
+
+
+@dataclass
+class Outcome:
+    """What a client left, and the packets."""
+
+    files: Path
+    wire: CapturedTransfer
+    ended: ExitReport = DONE
+
+    def first(self, change: Callable[[bytes], bytes]) -> None:
+        file = min(self.files.iterdir())
+        file.write_bytes(change(file.read_bytes()))
+
+
+def speaks_version_2(of: Outcome) -> None:
+    changed = [replace(one, versions=(VERSION_2,) * len(one.versions)) for one in of.wire.datagrams]
+    of.wire = replace(of.wire, datagrams=tuple(changed))
+
+
+PLANTED: dict[str, Callable[[Outcome], object]] = {
+    "is missing": lambda of: min(of.files.iterdir()).unlink(),
+    "differs from the server's": lambda of: of.first(lambda data: data[:-1]),
+    "differs from": lambda of: of.first(lambda data: data[:-1] + bytes([data[-1] ^ 1])),
+    "'more' was not requested": lambda of: (of.files / "more").write_bytes(b""),
+    "it ended with status 1": lambda of: setattr(of, "ended", replace(DONE, status=1)),
+    "handshakes, ": lambda of: setattr(of, "wire", captured([b"a", b"b"])),
+    "have version 2, version 1 alone": speaks_version_2,
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["blackhole", "handshakeloss", "handshakecorruption", "transferloss", "transfercorruption"],
+)
+def test_files_handshakes_and_version_decide_over_links_with_faults(
+    name: str, tmp_path: Path
+) -> None:
+    """Nothing else is to be seen in these cases of the shipped suite: the link is at fault."""
+    shipped = suite.load(suite.file_of("interop"))
+    whole = replace(request(tmp_path), suite=shipped, case=shipped.case(name))
+    pair = pair_of_one()
+    pair.server(whole)
+    pair.client(whole, 0)
+    wire = captured([bytes([number]) for number in range(whole.case.handshakes or 1)])
+    for words, plant in {"": lambda _: None, **PLANTED}.items():
+        of = Outcome(tmp_path / CLIENT / "downloads", wire)
+        shutil.rmtree(of.files)
+        shutil.copytree(tmp_path / "www", of.files)
+        plant(of)
+        found = pair.sample(whole, 0, of.ended, of.wire)
+        assert found.status == ("failed" if words else "ok") and words in found.reason
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from satlab.check.conftest import small
 from satlab.check.endpoint import interop_endpoint, interop_rules
 from satlab.check.endpoint.interop_rules import Evidence, NoKeyLogError
 from satlab.check.suite import Case
-from satlab.check.trace import interop_evidence
-from satlab.check.trace.captured_transfer import CapturedTransfer, transfer_of
+from satlab.check.trace import captured_transfer, decrypted_packets, interop_evidence
+from satlab.check.trace.captured_transfer import CapturedTransfer, Datagram, transfer_of
 from satlab.check.trace.interop_evidence import EcnSeen
 from satlab.check.trace.pcap import Packet
 from satlab.check.trace.quic_frames import EcnCounts
@@ -323,13 +323,20 @@ def test_the_limit_of_streams_is_read_from_the_transport_parameters(
     words: str,
     keys: dict[bool, pki.Pki],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = Endpoints(keys[False])
     path = made.path()
     path.server._local_max_streams_bidi.value = limit
     path.run(asks, until_s=3)
-    found = verdict(made.evidence(tmp_path, path, case(max_streams=1000), log))
+    of = made.evidence(tmp_path, path, case(max_streams=1000), log)
+    found = verdict(of)
     assert words in found and bool(found) is bool(words)
+    if not words:
+        monkeypatch.setattr(decrypted_packets, "transport_parameters", lambda _: {})
+        assert "have no limit of streams" in verdict(of)
+        several = case(max_streams=1000, handshakes=2)
+        assert "1 handshakes, 2 expected" in verdict(replace(of, case=several))
 
 
 V1, V2 = QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2
@@ -395,6 +402,22 @@ def rebound(address: str = CLIENT[0], port: int = 50001) -> Callable[[float], Ad
     return lambda t_s: CLIENT if t_s < 1.4 else (address, port)
 
 
+def twice(t_s: float) -> Address:
+    return CLIENT if t_s < 1.4 else (CLIENT[0], 50001 if t_s < 3 else 50002)
+
+
+def trusts_the_second(path: Exchange) -> None:
+    """Plant a server that does not validate the client's second new path."""
+    original = path.server._find_network_path
+
+    def known(addr: Any) -> Any:
+        found = original(addr)
+        found.is_validated |= addr[1] == 50002
+        return found
+
+    path.server._find_network_path = known  # type: ignore[method-assign]
+
+
 def silent(frame: str) -> Callable[[Exchange], None]:
     """Plant a side that leaves out a frame of path validation."""
 
@@ -430,6 +453,8 @@ def silent(frame: str) -> Callable[[Exchange], None]:
             "no PATH_CHALLENGE to 193.167.0.100 port 50001",
         ),
         (rebound(), False, silent("PATH_RESPONSE"), "the client did not answer"),
+        (twice, False, nothing, ""),
+        (twice, False, trusts_the_second, "no PATH_CHALLENGE to 193.167.0.100 port 50002"),
     ],
 )
 def test_a_new_path_must_be_validated(
@@ -448,6 +473,31 @@ def test_a_new_path_must_be_validated(
     found = verdict(of)
     assert words in found and bool(found) is bool(words)
     assert "unsupported" in verdict(made.evidence(tmp_path, path, of.case, ""))
+
+
+@pytest.mark.parametrize(
+    ("later_s", "words"), [(0.5, ""), (0.7, "no PATH_CHALLENGE to 193.167.0.1 port 46626")]
+)
+def test_a_path_of_the_last_round_trip_is_not_judged(
+    later_s: float, words: str, keys: dict[bool, pki.Pki], tmp_path: Path
+) -> None:
+    """quinn's client closed the connection by the first packet from a new address."""
+    made = Endpoints(keys[False])
+    path = made.path(client_seen=rebound("193.167.0.77"))
+    path.run(goes_on)
+    of = made.evidence(tmp_path, path, case(rebinding={"address": True}))
+    last = max(
+        (one for one in of.at_server.datagrams if not one.from_server), key=lambda it: it.t_s
+    )
+    new = captured_transfer.Address(ip_address("193.167.0.1"), 46626)
+    more = [replace(last, t_s=last.t_s + at_s, client=new) for at_s in (0, later_s)]
+    ended = replace(of.at_server, datagrams=(*of.at_server.datagrams, *more))
+    found = verdict(replace(of, wire=replace(of.wire, at_server=ended)))
+    assert words in found and bool(found) is bool(words)
+    first = of.at_server.client_addresses[0]
+    only = [one for one in ended.datagrams if one.client in (first, new)]
+    cut = replace(ended, datagrams=tuple(only[:-1]))
+    assert "too late" in verdict(replace(of, wire=replace(of.wire, at_server=cut)))
 
 
 PREFERRED: Address = (SERVER[0], 4443)
@@ -486,13 +536,37 @@ def test_a_client_moves_to_the_preferred_address_with_a_new_connection_id(
     assert bool(verdict(made.evidence(tmp_path, path, of.case, "")))
 
 
-@pytest.mark.parametrize("host", ["server4", "server6"])
-def test_no_packet_may_be_of_ipv4(host: str, keys: dict[bool, pki.Pki], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("is_ipv4", "is_fault"),
+    [
+        (lambda _: False, False),
+        (lambda _: True, True),
+        (lambda one: one.from_server, True),
+        (lambda one: not one.from_server and "initial" in one.kinds, True),
+        (lambda one: one.is_data, True),
+    ],
+)
+def test_no_packet_may_be_of_ipv4(
+    is_ipv4: Callable[[Datagram], bool],
+    is_fault: bool,
+    keys: dict[bool, pki.Pki],
+    tmp_path: Path,
+) -> None:
     made = Endpoints(keys[False])
     path = made.path()
     path.run(asks, until_s=3)
-    found = verdict(made.evidence(tmp_path, path, case(host=host)))
-    assert ("packets were of IPv4" in found) is (host == "server6")
+    of = made.evidence(tmp_path, path, case(host="server6"))
+    six = captured_transfer.Address(ip_address("fd00:cafe:cafe::100"), 50000)
+    changed = tuple(
+        one if is_ipv4(one) else replace(one, client=six) for one in of.at_server.datagrams
+    )
+    of = replace(of, wire=replace(of.wire, at_server=replace(of.at_server, datagrams=changed)))
+    found = verdict(of)
+    assert ("packets were of IPv4" in found) is is_fault
+    assert verdict(replace(of, case=case(host="server4"))) == ""
+
+
+def test_packets_of_ipv6_are_read() -> None:
     six: tuple[Address, Address] = (
         ("fd00:cafe:cafe::100", 50000),
         ("fd00:cafe:cafe:100::100", 443),
@@ -538,16 +612,22 @@ def test_ecn_needs_marks_and_reports_of_both_sides(
     assert words in found and bool(found) is bool(words)
 
 
-def unlimited(path: Exchange) -> None:
-    """Plant a server that does not keep to the limit."""
-    original = path.server._find_network_path
+def credited(more: int) -> Callable[[Exchange], None]:
+    """Plant a server that believes to have received more bytes, of which it sends three times as
+    many.
+    """
 
-    def known(addr: Any) -> Any:
-        found = original(addr)
-        found.bytes_received = 1 << 20
-        return found
+    def plant(path: Exchange) -> None:
+        original = path.server._find_network_path
 
-    path.server._find_network_path = known  # type: ignore[method-assign]
+        def known(addr: Any) -> Any:
+            found = original(addr)
+            found.bytes_received = max(found.bytes_received, more)
+            return found
+
+        path.server._find_network_path = known  # type: ignore[method-assign]
+
+    return plant
 
 
 @pytest.mark.parametrize(
@@ -555,7 +635,8 @@ def unlimited(path: Exchange) -> None:
     [
         (True, nothing, None, ""),
         (False, nothing, None, "the server did not use the large certificate"),
-        (True, unlimited, None, "bytes when it had received"),
+        (True, credited(1 << 20), None, "bytes when it had received"),
+        (True, credited(2400), None, "bytes when it had received 1200"),
         (True, nothing, "", "unsupported"),
     ],
 )
@@ -566,6 +647,7 @@ def test_a_server_sends_three_times_what_it_received(
     words: str,
     keys: dict[bool, pki.Pki],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = Endpoints(keys[is_large])
     path = made.path()
@@ -574,3 +656,9 @@ def test_a_server_sends_three_times_what_it_received(
     of = made.evidence(tmp_path, path, case(large_certificate=True), log)
     found = verdict(of)
     assert words in found and bool(found) is bool(words)
+    if not words:
+        packets = of.server_packets
+        monkeypatch.setattr(interop_evidence, "decrypted_packets_of", lambda *_: packets)
+        initial = tuple(one for one in of.at_server.datagrams if "initial" in one.kinds)[:2]
+        cut = replace(of.wire, at_server=replace(of.at_server, datagrams=initial))
+        assert verdict(replace(of, wire=cut)) == "the client sent no Handshake packet"
