@@ -14,6 +14,7 @@ from satlab.common.paths import SCHEMAS
 OPTIONS = {
     "congestion_control": "cubic",
     "initial_window": 10,
+    "slow_start": "standard",
     "ack_threshold": None,
     "packet_threshold": None,
     "max_ack_delay_ms": None,

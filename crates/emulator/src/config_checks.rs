@@ -137,8 +137,15 @@ pub(crate) fn queue(place: &str, queue: &Value, faults: &mut Faults) {
             "{place}.ecn: a drop-tail queue does not mark (add \"aqm\", or leave ecn out)"
         ));
     }
-    if queue["aqm"] == "pie" && !queue["interval_ms"].is_null() {
-        faults.push(format!("{place}.interval_ms: is unknown (remove it)"));
+    let is_codel = queue["aqm"] == "codel" || queue["aqm"] == "fq-codel";
+    let owners = [
+        ("interval_ms", is_codel),
+        ("step_ms", queue["aqm"] == "dualpi2"),
+    ];
+    for (field, is_owner) in owners {
+        if !queue["aqm"].is_null() && !is_owner && !queue[field].is_null() {
+            faults.push(format!("{place}.{field}: is unknown (remove it)"));
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 //! One direction of the satellite link in `link.json`: queue, losses, jitter, outages.
 
 use link::{
-    Aqm, Carrier, CoDel, FqCoDel, GilbertElliott, Jitter, Loss, LossModel, LossUnit, Nanos, Pie,
-    Reorder,
+    Aqm, Carrier, CoDel, DualPi2, FqCoDel, GilbertElliott, Jitter, Loss, LossModel, LossUnit,
+    Nanos, Pie, Reorder,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ impl Queue {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "queue")]
 #[schemars(extend("oneOf" = [{"required": ["bdp"]}, {"required": ["bytes"]}, {"required": ["packets"]}]))]
-#[schemars(extend("dependentRequired" = {"target_ms": ["aqm"], "interval_ms": ["aqm"]}))]
+#[schemars(extend("dependentRequired" = {"target_ms": ["aqm"], "interval_ms": ["aqm"], "step_ms": ["aqm"]}))]
 pub(crate) struct QueueFields {
     /// multiples of the direction's bandwidth-delay product
     #[serde(default)]
@@ -111,13 +111,17 @@ pub(crate) struct QueueFields {
     packets: Option<u64>,
     /// active management; left out: drop-tail
     aqm: Option<Management>,
-    /// mark ECN-capable packets instead of dropping them early; needs aqm
+    /// mark ECN-capable packets instead of dropping them early; needs aqm; dualpi2 always does
     #[serde(default)]
     ecn: bool,
-    /// waiting time that the AQM accepts; default: 5 for codel and fq-codel, 15 for pie
+    /// waiting time that the AQM accepts; default: 5 for codel and fq-codel, 15 for
+    /// pie and dualpi2
     target_ms: Option<Ms>,
     /// interval of codel and fq-codel, at least the longest round trip; default: 100
     interval_ms: Option<Ms>,
+    /// dualpi2: waiting time above which an L4S packet is marked, at least the duration of a frame;
+    /// default: 1
+    step_ms: Option<Ms>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -126,6 +130,8 @@ enum Management {
     Codel,
     FqCodel,
     Pie,
+    #[serde(rename = "dualpi2")]
+    DualPi2,
 }
 
 impl TryFrom<QueueFields> for Queue {
@@ -138,7 +144,7 @@ impl TryFrom<QueueFields> for Queue {
             (None, None, Some(packets)) => Limit::Packets(packets),
             _ => return Err("a queue needs exactly one of bdp, bytes and packets"),
         };
-        let (pie, codel) = (Pie::default(), CoDel::default());
+        let (pie, codel, dual) = (Pie::default(), CoDel::default(), DualPi2::default());
         let target = |default: Nanos| fields.target_ms.map_or(default, Ms::ns);
         let codel = CoDel {
             target: target(codel.target),
@@ -155,8 +161,13 @@ impl TryFrom<QueueFields> for Queue {
                 target: target(pie.target),
                 ..pie
             }),
+            Some(Management::DualPi2) => Aqm::DualPi2(DualPi2 {
+                target: target(dual.target),
+                step: fields.step_ms.map_or(dual.step, Ms::ns),
+                ..dual
+            }),
         };
-        let ecn = fields.ecn;
+        let ecn = fields.ecn || matches!(aqm, Aqm::DualPi2(_));
         Ok(Self { limit, aqm, ecn })
     }
 }
@@ -437,6 +448,18 @@ mod tests {
             queue(json!({"bdp": 1, "aqm": "pie"})).aqm,
             Aqm::Pie(Pie::default())
         );
+        let dual = queue(json!({"bdp": 1, "aqm": "dualpi2", "target_ms": 30, "step_ms": 4}));
+        let (target, step) = (30_000_000, 4_000_000);
+        let update = DualPi2::default().update;
+        assert_eq!(
+            dual.aqm,
+            Aqm::DualPi2(DualPi2 {
+                target,
+                update,
+                step
+            })
+        );
+        assert!(dual.ecn, "it marks in any case");
     }
 
     #[test]
@@ -495,7 +518,7 @@ mod tests {
         })
         .unwrap_err();
         for expected in [
-            "forward.queue.aqm: \"red\" is not allowed (one of: codel, fq-codel, pie)",
+            "forward.queue.aqm: \"red\" is not allowed (one of: codel, fq-codel, pie, dualpi2)",
             "forward.queue.target_ms: -1 is not allowed",
             "forward.queue.ecn: 1 is not allowed (true or false)",
             "forward.loss[0].p: 2 is not allowed",

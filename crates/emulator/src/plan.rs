@@ -106,6 +106,8 @@ enum Discipline {
     Codel,
     FqCodel,
     Pie,
+    #[serde(rename = "dualpi2")]
+    DualPi2,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -343,6 +345,7 @@ impl<Frames> Segment<Frames> {
                 Aqm::CoDel(_) => Discipline::Codel,
                 Aqm::FqCoDel(_) => Discipline::FqCodel,
                 Aqm::Pie(_) => Discipline::Pie,
+                Aqm::DualPi2(_) => Discipline::DualPi2,
             },
             queue_ecn: link.queue.ecn,
             bdp_bytes: bdp_bytes(&link.carrier, rtt_ns),
@@ -404,6 +407,18 @@ fn advice(
                     ms(codel.interval),
                     ms(rtt_ns),
                     ms(rtt_ns) * 1.1
+                ));
+            }
+        }
+        let frame_ns = link.carrier.frame_duration();
+        if let Aqm::DualPi2(dual) = link.queue.aqm {
+            if dual.step < frame_ns {
+                advice.push(format!(
+                    "the {name} queue's step_ms of {} is below the {} ms of a frame: L4S packets are marked that \
+                     wait for a frame and not behind others; step_ms {} would cover it",
+                    ms(dual.step),
+                    ms(frame_ns),
+                    (ms(frame_ns) * 1.5).ceil()
                 ));
             }
         }
@@ -536,6 +551,22 @@ mod tests {
         // 4 ms, and half of 10 and of 26.5 ms.
         let above = of("rtt_ms", "mean") - of("rtt_ms", "configured");
         assert!((above - 22.25).abs() < 1e-6, "{above}");
+    }
+
+    #[test]
+    fn a_step_below_a_frame_is_advised_against() {
+        let advice = |step_ms: f64| {
+            let plan = planned("geo", |value| {
+                value["return"]["queue"] = json!({"bdp": 1, "aqm": "dualpi2", "step_ms": step_ms});
+            });
+            assert_eq!(plan["return"]["queue_discipline"], "dualpi2");
+            assert_eq!(plan["return"]["queue_ecn"], true);
+            let advice = plan["advice"].as_array().unwrap().iter();
+            advice
+                .filter(|it| it.as_str().unwrap().contains("step_ms"))
+                .count()
+        };
+        assert_eq!((advice(0.01), advice(100.0)), (1, 0));
     }
 
     #[test]

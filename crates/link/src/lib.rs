@@ -55,7 +55,7 @@ pub use jitter::Jitter;
 pub use ledger::{Counters, Event, Frame, What};
 pub use loss::{GilbertElliott, Loss, LossModel, LossUnit};
 pub use predict::{Rtt, echo_rtt, idle_delay, steady_goodput_bps};
-pub use queue::{Aqm, Classes, CoDel, FifoState, FqCoDel, Pie, Queue, Waited};
+pub use queue::{Aqm, Classes, CoDel, DualPi2, FifoState, FqCoDel, Pie, Queue, Waited};
 pub use random_access::RandomAccess;
 pub use random_return::RandomReturn;
 pub use shared_carrier::{ReturnCarrier, SharedCarrier};

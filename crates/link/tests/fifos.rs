@@ -8,7 +8,7 @@ use crate::common;
 use common::{back, config, forward};
 use dvb::dama::{Access, Agreement};
 use link::{
-    Aqm, Carrier, Change, Classes, CoDel, Demand, Fifo, FifoState, FqCoDel, Link, LinkConfig,
+    Aqm, Carrier, Change, Classes, CoDel, Demand, DualPi2, Fifo, FifoState, FqCoDel, Link, LinkConfig,
     Nanos, Pie, Plans, Queue, ReturnCarrier as _, SharedCarrier as _, SharedForward, SharedReturn,
     Stage, Volume,
 };
@@ -171,6 +171,7 @@ fn disciplines() -> impl Strategy<Value = Aqm> {
             ..FqCoDel::default()
         })),
         Just(Aqm::Pie(Pie::default())),
+        Just(Aqm::DualPi2(DualPi2::default())),
     ]
 }
 

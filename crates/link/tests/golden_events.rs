@@ -11,8 +11,8 @@ use demand::{MS, RBDC, SUPERFRAME, VBDC};
 use dvb::dama::Access;
 use dvb::modcod::ModCod;
 use link::{
-    Acm, Aqm, Carrier, Change, CoDel, Coding, FqCoDel, Link, LinkConfig, LossUnit, Nanos, Pie,
-    Queue, Reception, Signalling, Stage,
+    Acm, Aqm, Carrier, Change, CoDel, Coding, DualPi2, FqCoDel, Link, LinkConfig, LossUnit, Nanos,
+    Pie, Queue, Reception, Signalling, Stage,
 };
 use std::fmt::Write as _;
 
@@ -70,6 +70,7 @@ fn runs() -> Vec<(&'static str, LinkConfig)> {
         ("codel", managed(Aqm::CoDel(CoDel::default()))),
         ("fq-codel", managed(Aqm::FqCoDel(FqCoDel::default()))),
         ("pie", managed(Aqm::Pie(Pie::default()))),
+        ("dualpi2", managed(Aqm::DualPi2(DualPi2::default()))),
         (
             "slots",
             lossy(back(2_000_000, 12, 50), 0.01, LossUnit::Packet),

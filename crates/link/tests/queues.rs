@@ -5,8 +5,12 @@
 use crate::common;
 
 use common::{config, drain, forward};
-use link::{Accepted, Aqm, CoDel, FqCoDel, Link, LinkConfig, Nanos, Pie, Queue, Stage, Volume};
+use link::{
+    Accepted, Aqm, Carrier, CoDel, DualPi2, FqCoDel, Link, LinkConfig, Nanos, Pie, Queue, Stage,
+    Volume,
+};
 use proptest::prelude::*;
+use std::collections::VecDeque;
 
 const MS: Nanos = 1_000_000;
 
@@ -54,11 +58,17 @@ fn aqms() -> impl Strategy<Value = Aqm> {
         update,
         burst,
     });
+    let dual = (0..30 * MS, MS..30 * MS, 0..10 * MS).prop_map(|(target, update, step)| DualPi2 {
+        target,
+        update,
+        step,
+    });
     prop_oneof![
         Just(Aqm::DropTail),
         codel().prop_map(Aqm::CoDel),
         fq.prop_map(Aqm::FqCoDel),
         pie.prop_map(Aqm::Pie),
+        dual.prop_map(Aqm::DualPi2),
     ]
 }
 
@@ -93,16 +103,19 @@ proptest! {
             released.extend(drain(&mut link, now));
         }
         released.extend(drain(&mut link, Nanos::MAX));
-        let mut last = [None; 5];
+        // DualPI2 has two queues, and marks in any case.
+        let is_dual = matches!(queue.aqm, Aqm::DualPi2(_));
+        let mut last = [None; 10];
         let mut marked = 0;
         for release in &released {
             let (flow, number) = flow_and_number(&release.packet);
-            prop_assert!(last[usize::from(flow)] < Some(number), "flow {} out of order", flow);
-            last[usize::from(flow)] = Some(number);
-            prop_assert_eq!(header_sum(&release.packet), 0xffff);
             let sent = steps[number as usize].3;
+            let of_queue = usize::from(flow) + if is_dual && sent % 2 == 1 { 5 } else { 0 };
+            prop_assert!(last[of_queue] < Some(number), "flow {} out of order", flow);
+            last[of_queue] = Some(number);
+            prop_assert_eq!(header_sum(&release.packet), 0xffff);
             let got = release.packet[1];
-            prop_assert!(got == sent || (got == 3 && sent != 0 && queue.ecn));
+            prop_assert!(got == sent || (got == 3 && sent != 0 && (queue.ecn || is_dual)));
             marked += u64::from(got != sent);
         }
         let counters = link.counters();
@@ -197,8 +210,161 @@ fn active_management_keeps_a_standing_queue_near_its_target() {
 }
 
 #[test]
+fn dual_queue_keeps_classic_traffic_near_its_target_and_drops_without_ecn() {
+    let queue = Queue {
+        aqm: Aqm::DualPi2(DualPi2::default()),
+        ..Queue::drop_tail(500_000)
+    };
+    for ecn in [0, 2] {
+        let (waited, dropped, marked, used) = standing(queue, ecn);
+        assert!(waited < 40.0 && used > 0.85, "{waited} ms, {used} used");
+        // The first seconds are an overload, which drops in any case.
+        assert!(
+            if ecn == 0 {
+                marked == 0
+            } else {
+                dropped < marked / 4
+            },
+            "{dropped} {marked}"
+        );
+    }
+}
+
+/// A sender with a window: Reno with ECN (a mark halves it, once in a round trip), or, with
+/// `alpha`, one that is scalable as DCTCP and Prague (RFC 8257 section 3.3).
+struct Sender {
+    alpha: Option<f64>,
+    window: f64,
+    in_flight: u32,
+    /// Round trip: its end, and the packets and marks in it.
+    round_end: u32,
+    acked: u32,
+    marked: u32,
+    sent: u32,
+}
+
+impl Sender {
+    fn new(alpha: Option<f64>) -> Self {
+        Self {
+            alpha,
+            window: 10.0,
+            in_flight: 0,
+            round_end: 10,
+            acked: 0,
+            marked: 0,
+            sent: 0,
+        }
+    }
+
+    fn on_ack(&mut self, number: u32, is_marked: bool) {
+        self.in_flight -= 1;
+        self.acked += 1;
+        self.marked += u32::from(is_marked);
+        if !is_marked {
+            self.window += 1.0 / self.window;
+        }
+        let reduction = match &mut self.alpha {
+            None if self.marked == 1 && is_marked => 0.5,
+            Some(alpha) if number >= self.round_end => {
+                let share = f64::from(self.marked) / f64::from(self.acked);
+                *alpha += (share - *alpha) / 16.0;
+                if self.marked > 0 { *alpha / 2.0 } else { 0.0 }
+            }
+            _ => 0.0,
+        };
+        self.window = (self.window * (1.0 - reduction)).max(2.0);
+        if number >= self.round_end {
+            (self.acked, self.marked, self.round_end) = (0, 0, self.sent);
+        }
+    }
+}
+
+/// Five Reno and five scalable flows for a minute, the native threshold of L4S out of the way: the
+/// factor k that their marks give, and the ratio of their windows.
+fn coupling_and_balance(rate_mbps: u64) -> (f64, f64) {
+    let mut link = Link::new(LinkConfig {
+        queue: Queue {
+            aqm: Aqm::DualPi2(DualPi2 {
+                step: 100 * MS,
+                ..DualPi2::default()
+            }),
+            ..Queue::drop_tail(10_000_000)
+        },
+        delay: 10 * MS,
+        ..config(Carrier::line(rate_mbps * 1_000_000))
+    })
+    .unwrap();
+    let alphas = [None, Some(1.0)].into_iter().cycle();
+    let mut senders: Vec<_> = alphas.take(10).map(Sender::new).collect();
+    let mut acks: VecDeque<(Nanos, u16, u32, bool)> = VecDeque::new();
+    // Of each kind: packets, marks, and the sum of the windows every millisecond.
+    let mut seen = [[0.0_f64; 3]; 2];
+    for now in (0..60_000 * MS).step_by(100_000) {
+        while acks.front().is_some_and(|&(at, ..)| at <= now) {
+            let (_, flow, number, is_marked) = acks.pop_front().unwrap();
+            senders[usize::from(flow)].on_ack(number, is_marked);
+        }
+        for (flow, sender) in (0..).zip(&mut senders) {
+            while f64::from(sender.in_flight) < sender.window.floor() {
+                let ecn = if sender.alpha.is_some() { 1 } else { 2 };
+                let _: Accepted = link.push(now, &udp(flow, sender.sent, 1500, ecn));
+                sender.sent += 1;
+                sender.in_flight += 1;
+            }
+        }
+        for release in drain(&mut link, now) {
+            let (flow, number) = flow_and_number(&release.packet);
+            let is_marked = release.packet[1] == 3;
+            acks.push_back((release.due + 10 * MS, flow, number, is_marked));
+            if now > 20_000 * MS {
+                let seen = &mut seen[usize::from(flow) % 2];
+                seen[0] += 1.0;
+                seen[1] += f64::from(u8::from(is_marked));
+            }
+        }
+        if now > 20_000 * MS && now % MS == 0 {
+            for (flow, sender) in senders.iter().enumerate() {
+                seen[flow % 2][2] += sender.window;
+            }
+        }
+    }
+    assert_eq!(link.counters().packets_dropped, 0);
+    let share = seen.map(|[packets, marks, _]| marks / packets);
+    let coupling = share[1] / share[0].sqrt();
+    let balance = seen[0][2] / seen[1][2];
+    (coupling, balance)
+}
+
+// promise: P5
+/// RFC 9332 section 2.1, equation 1: `p_C = (p_CL / k)^2` with k = 2, which balances the windows
+/// of Reno flows, 1.22 / sqrt(`p_C`), and of scalable ones, 2 / `p_CL`: 1.22 to 1, whatever the
+/// rate.
+#[test]
+fn dual_queue_couples_marks_by_the_square_and_balances_reno_with_a_scalable_sender() {
+    let found = [40, 100, 200].map(coupling_and_balance);
+    // The mean of a square is above the square of the mean, as p' moves with Reno's windows.
+    let is_coupled = |&(k, _): &(f64, f64)| (1.8..2.02).contains(&k);
+    assert!(found.iter().all(is_coupled), "{found:?}");
+    // Windows of a dozen packets are farther from the law of large ones.
+    let balance: Vec<_> = found.iter().map(|it| it.1 / 1.22).collect();
+    assert!(balance.is_sorted_by(|a, b| a > b), "{balance:?}");
+    assert!(
+        balance[0] < 1.4 && (0.95..1.1).contains(&balance[2]),
+        "{balance:?}"
+    );
+}
+
+#[test]
 fn sojourn_is_taken_in_model_time_whoever_polls() {
-    let aqm = Aqm::CoDel(CoDel::default());
+    for aqm in [
+        Aqm::CoDel(CoDel::default()),
+        Aqm::DualPi2(DualPi2::default()),
+    ] {
+        sojourn_in_model_time(aqm);
+    }
+}
+
+fn sojourn_in_model_time(aqm: Aqm) {
     let queue = Queue {
         aqm,
         ..Queue::drop_tail(1_000_000)
@@ -319,6 +485,10 @@ fn impossible_queues_are_refused() {
         Aqm::Pie(Pie {
             update: 0,
             ..Pie::default()
+        }),
+        Aqm::DualPi2(DualPi2 {
+            update: 0,
+            ..DualPi2::default()
         }),
     ] {
         assert!(refused(Queue { aqm, ..tail }), "{aqm:?}");

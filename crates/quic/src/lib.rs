@@ -11,13 +11,14 @@ pub mod noq;
 mod options;
 mod qlog;
 mod reassembly;
+mod search;
 mod state_file;
 mod tls;
 mod transport;
 mod watch;
 
 pub use known_paths::{KnownPaths, Resumed};
-pub use options::{CarefulResume, CongestionControl, Fault, Faults, INITIAL_DATAGRAM, LegOptions};
+pub use options::{CarefulResume, CongestionControl, Fault, Faults, INITIAL_DATAGRAM, LegOptions, SlowStart};
 pub use qlog::{QlogFile, QlogHealth};
 pub use reassembly::{Reassembly, ReassemblyLimit};
 pub use state_file::StateFile;

@@ -54,6 +54,20 @@ pub enum CarefulResume {
     Unvalidated,
 }
 
+/// How a sender ends slow start.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum SlowStart {
+    /// As the stack does: quinn and noq with the first loss, quiche also when the delay rises
+    /// (RFC 9406)
+    #[default]
+    Standard,
+    /// Also when a round trip delivers less than expected: SEARCH, draft-chung-ccwg-search
+    Search,
+}
+
 /// Options of one end of a leg. Each end decides on its own; a window is what it receives, the rest
 /// what it sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::Args)]
@@ -66,6 +80,9 @@ pub struct LegOptions {
     #[arg(long, value_name = "PACKETS", default_value_t = Self::default().initial_window)]
     #[schemars(range(min = 1, max = 10_000))]
     pub initial_window: u32,
+    /// How slow start ends; search: quinn and cubic only, without careful resume
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Self::default().slow_start)]
+    pub slow_start: SlowStart,
     /// Start from what an earlier connection learned about the path; quinn and cubic only
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Self::default().careful_resume)]
     pub careful_resume: CarefulResume,
@@ -116,6 +133,7 @@ impl Default for LegOptions {
         Self {
             congestion_control: CongestionControl::Cubic,
             initial_window: 10,
+            slow_start: SlowStart::Standard,
             careful_resume: CarefulResume::Off,
             ack_threshold: None,
             max_ack_delay_ms: None,
@@ -143,6 +161,29 @@ impl LegOptions {
             option: "careful-resume",
             why: format!("is not offered {why}; use quinn and cubic"),
         })
+    }
+
+    /// The fault of SEARCH where it is not offered, `why`.
+    #[must_use]
+    pub fn slow_start_fault(&self, why: &str) -> Option<Fault> {
+        (self.slow_start != SlowStart::Standard).then(|| Fault {
+            option: "slow-start",
+            why: format!("search is not offered {why}; use quinn and cubic"),
+        })
+    }
+
+    /// Faults of how a sender starts: with CUBIC alone, and in one way.
+    fn start_faults(&self) -> Vec<Fault> {
+        let other = "with another congestion control than cubic";
+        let is_cubic = self.congestion_control == CongestionControl::Cubic;
+        let cubic_only = [
+            self.careful_resume_fault(other),
+            self.slow_start_fault(other),
+        ];
+        let cubic_only = cubic_only.into_iter().flatten().filter(|_| !is_cubic);
+        let both = self.slow_start_fault("with careful resume");
+        let both = both.filter(|_| self.careful_resume != CarefulResume::Off);
+        cubic_only.chain(both).collect()
     }
 
     /// Checks every option; all faults at once.
@@ -190,9 +231,6 @@ impl LegOptions {
                 1_000..=600_000,
             ),
         ];
-        let cubic_only = self
-            .careful_resume_fault("with another congestion control than cubic")
-            .filter(|_| self.congestion_control != CongestionControl::Cubic);
         let faults: Vec<_> = ranges
             .into_iter()
             .filter_map(|(option, value, range)| {
@@ -200,7 +238,7 @@ impl LegOptions {
                 let why = format!("{value} is not within {} to {}", range.start(), range.end());
                 Some(Fault { option, why })
             })
-            .chain(cubic_only)
+            .chain(self.start_faults())
             .collect();
         if faults.is_empty() {
             Ok(())
@@ -270,6 +308,27 @@ mod tests {
         options.congestion_control = CongestionControl::Reno;
         let text = options.check().unwrap_err().to_string();
         assert!(text.contains("careful-resume: is not offered"), "{text}");
+    }
+
+    #[test]
+    fn search_goes_with_cubic_and_without_careful_resume() {
+        let search = |congestion_control, careful_resume| {
+            let options = LegOptions {
+                slow_start: SlowStart::Search,
+                congestion_control,
+                careful_resume,
+                ..LegOptions::default()
+            };
+            options.check().map_err(|faults| faults.to_string())
+        };
+        assert_eq!(search(CongestionControl::Cubic, CarefulResume::Off), Ok(()));
+        let of_reno = search(CongestionControl::Reno, CarefulResume::Off).unwrap_err();
+        assert!(
+            of_reno.starts_with("slow-start: search is not"),
+            "{of_reno}"
+        );
+        let of_both = search(CongestionControl::Cubic, CarefulResume::On).unwrap_err();
+        assert!(of_both.contains("with careful resume"), "{of_both}");
     }
 
     #[test]

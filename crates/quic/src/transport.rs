@@ -7,7 +7,8 @@ use std::time::Duration;
 use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
-use crate::options::{CongestionControl, Fault, Faults, LegOptions};
+use crate::options::{CongestionControl, Fault, Faults, LegOptions, SlowStart};
+use crate::search::SearchFactory;
 use crate::watch::ObservedFactory;
 
 /// Returns quinn's configuration of one end of a leg, without Careful Resume. Stream counts,
@@ -73,6 +74,11 @@ fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send +
             let mut config = NewRenoConfig::default();
             config.initial_window(window);
             Arc::new(config)
+        }
+        CongestionControl::Cubic if options.slow_start == SlowStart::Search => {
+            Arc::new(SearchFactory {
+                initial_window: options.initial_window_bytes(),
+            })
         }
         CongestionControl::Cubic => {
             let mut config = CubicConfig::default();

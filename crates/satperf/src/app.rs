@@ -15,7 +15,7 @@ pub mod code {
     pub const INTERRUPTED: u32 = 1;
     /// It took too long.
     pub const TIMEOUT: u32 = 2;
-    /// The peer broke the rules of satperf/1.
+    /// The peer broke the rules of satperf/2.
     pub const PROTOCOL: u32 = 3;
     /// Too many connections.
     pub const BUSY: u32 = 4;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! The client: sends its request, transfers, stops, fetches the server's lines.
 //!
-//! satperf/1: the client's first bidirectional stream carries its request, one line of JSON.
+//! satperf/2: the client's first bidirectional stream carries its request, one line of JSON.
 //! Payload is sent on unidirectional streams of the sender. The client ends its side of the first
 //! stream when it has all payload (or its time is over); the server then sends its own lines there.
 //! An upload by bytes ends by itself.

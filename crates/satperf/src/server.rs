@@ -210,7 +210,7 @@ impl Session {
 }
 
 fn parse(line: &[u8]) -> Result<Request, &'static str> {
-    let request: Request = serde_json::from_slice(line).map_err(|_| "not a satperf/1 request")?;
+    let request: Request = serde_json::from_slice(line).map_err(|_| "not a satperf/2 request")?;
     if !(1..=MAX_STREAMS).contains(&request.streams) {
         return Err("the request has no stream, or too many");
     }

@@ -11,9 +11,6 @@ use crate::payload;
 use crate::record::Request;
 use crate::stack::{Conn, Read, Stack};
 
-/// Payload generated at once.
-const CHUNK: usize = 64 << 10;
-
 /// Largest rate of a source, Mbit/s.
 pub const MAX_SOURCE_MBPS: f64 = 100_000.0;
 
@@ -209,16 +206,14 @@ impl OutgoingStream {
         }
         if self.pending.is_empty() {
             let most = self.left.unwrap_or(u64::MAX).min(*available);
-            let len = usize::try_from(most).map_or(CHUNK, |most| most.min(CHUNK));
+            let len = usize::try_from(most).map_or(payload::MOST, |most| most.min(payload::MOST));
             if len == 0 && self.left != Some(0) {
                 return false;
             }
-            let mut chunk = vec![0; len];
-            payload::fill(index, self.offset, &mut chunk);
+            self.pending = payload::slice(index, self.offset, len);
             self.offset += len as u64;
             *available -= len as u64;
             self.left = self.left.map(|left| left - len as u64);
-            self.pending = chunk.into();
         }
         stack.write(conn, self.id, &mut self.pending);
         if self.pending.is_empty() && self.left == Some(0) {

@@ -101,6 +101,46 @@ fn flows_of_one_kind_share_and_runs_are_equal_to_the_bit() {
 }
 
 #[test]
+fn dualpi2_marks_a_flow_and_keeps_its_queue_near_15_ms() {
+    let with = |queue: &Value| {
+        let mut alone = spec(20.0, &[flow("a", "quinn", "cubic", 0.0)]);
+        alone["wire"]["forward"]["queue"] = queue.clone();
+        let found = outcome("aqm", &alone);
+        let lost = found["flows"][0]["lost_packets"].as_u64().unwrap();
+        let queue = &found["queues"][0]["phases"][0];
+        (lost, queue["p95_ms"].as_f64().unwrap())
+    };
+    let (lost, queue_ms) = with(&json!({"bdp": 5, "aqm": "dualpi2"}));
+    let (lost_at_limit, full_ms) = with(&json!({"bdp": 5}));
+    // Slow start is an overload, which drops.
+    assert!(lost * 5 < lost_at_limit, "{lost} of {lost_at_limit}");
+    assert!(queue_ms < 30.0 && full_ms > 200.0, "{queue_ms} {full_ms}");
+}
+
+#[test]
+fn search_ends_slow_start_before_a_deep_queue_is_full() {
+    let lost = |slow_start: &str| {
+        let mut alone = spec(6.0, &[flow("a", "quinn", "cubic", 0.0)]);
+        alone["wire"]["forward"]["queue"] = json!({"bdp": 7});
+        alone["flows"][0]["slow_start"] = json!(slow_start);
+        let found = outcome(slow_start, &alone);
+        let used = found["groups"][0]["utilisation"].as_f64().unwrap();
+        assert!(used > 0.8, "{slow_start}: {used}");
+        found["flows"][0]["lost_packets"].as_u64().unwrap()
+    };
+    assert!(lost("standard") > 100);
+    assert_eq!(lost("search"), 0);
+    let mut other = spec(6.0, &[flow("a", "quinn", "reno", 0.0)]);
+    other["flows"][0]["slow_start"] = json!("search");
+    let refused = run("search-reno", &other);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        text.contains("search is not offered with another"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_late_flow_comes_to_its_share() {
     let found = outcome(
         "late",

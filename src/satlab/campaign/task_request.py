@@ -226,6 +226,7 @@ class Flow(Strict):
     ack_threshold: int | None = Field(default=None, ge=1, le=1_000_000)
     max_ack_delay_ms: int | None = Field(default=None, ge=1, le=16_000)
     initial_window: int | None = Field(default=None, ge=1, le=10_000)
+    slow_start: Literal["standard", "search"] | None = None
     careful_resume: Literal["off", "on", "unvalidated"] | None = None
     saved: Saved | None = None
     migrate_s: Annotated[tuple[Seconds, ...], Field(max_length=1000)] | None = None

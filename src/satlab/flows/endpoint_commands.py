@@ -134,6 +134,7 @@ def _satperf_words(place: Place, side: Side) -> list[str]:
     words += ["--output", str(place.output(side))]
     of_sender = {
         "initial-window": flow.get("initial_window"),
+        "slow-start": flow.get("slow_start"),
         "ack-threshold": flow.get("ack_threshold"),
         "max-ack-delay-ms": flow.get("max_ack_delay_ms"),
         "send-window": place.send_bytes,

@@ -39,7 +39,7 @@ Emulator = Literal["satlink", "opensand"]
 
 Timing = Literal["standard", "opensand"]
 """Frames are released at their end, as in the standards, or in batches as by OpenSAND 8.2."""
-Aqm = Literal["codel", "fq-codel", "pie"]
+Aqm = Literal["codel", "fq-codel", "pie", "dualpi2"]
 """Active queue management."""
 LossUnit = Literal["packet", "frame"]
 """The unit of a loss: an IP packet, or a BBFRAME or burst."""
@@ -72,14 +72,15 @@ class _Sparse(LinkModel):
 
 
 class _Queue(_Sparse):
-    """Active queue management: RFC 8289, 8290 or 8033; `ecn` marks in place of an early drop (RFC
-    3168).
+    """Active queue management: RFC 8289, 8290, 8033 or 9332; `ecn` marks in place of an early drop
+    (RFC 3168).
     """
 
     aqm: Aqm | None = None
     ecn: bool | None = None
     target_ms: Milliseconds | None = None
     interval_ms: Milliseconds | None = None
+    step_ms: Milliseconds | None = None
 
 
 class BdpQueue(_Queue):

@@ -55,6 +55,8 @@ Way = Literal["forward", "return"]
 """A direction of the satellite link."""
 NUMBERS = "1,3 or 2-7"
 """How numbers of packets are written."""
+_OF_SOME_AQM = {"aqm_interval_ms": ("codel", "fq-codel"), "aqm_step_ms": ("dualpi2",)}
+"""Options that only these AQM have."""
 REORDER_PACKETS, REORDER_MS = 2, 50.0
 """Defaults of --reorder: a held packet goes on behind two later ones, the most that RFC 9002 takes
 for reordering and not for loss, and after 50 ms at the latest, less than an eighth of a GEO round
@@ -292,7 +294,8 @@ class QueueOptions(Options):
         Aqm | None,
         Help(
             "AQM",
-            "Active queue management. Without it the queue drops packets only at its limit.",
+            "Active queue management; dualpi2 has a queue of its own for L4S (RFC 9332). Without"
+            " it the queue drops packets only at its limit.",
             "Queue and AQM",
         ),
     ] = None
@@ -301,7 +304,8 @@ class QueueOptions(Options):
         limits("forward.queue.target_ms"),
         Help(
             "AQM target",
-            "Waiting time that the AQM accepts. Default: 5 for codel and fq-codel, 15 for pie.",
+            "Waiting time that the AQM accepts. Default: 5 for codel and fq-codel, 15 for pie and"
+            " dualpi2.",
             "Queue and AQM",
             unit="ms",
         ),
@@ -317,11 +321,23 @@ class QueueOptions(Options):
             unit="ms",
         ),
     ] = None
+    aqm_step_ms: Annotated[
+        float | None,
+        limits("forward.queue.step_ms"),
+        Help(
+            "AQM step",
+            "Waiting time above which dualpi2 marks an L4S packet, at least the duration of a"
+            " frame. Default: 1.",
+            "Queue and AQM",
+            unit="ms",
+        ),
+    ] = None
     ecn: Annotated[
         bool,
         Help(
             "ECN",
-            "With --aqm: mark ECN-capable packets instead of dropping them early.",
+            "With --aqm: mark ECN-capable packets instead of dropping them early. dualpi2 always"
+            " does.",
             "Queue and AQM",
         ),
     ] = False
@@ -335,21 +351,27 @@ class QueueOptions(Options):
                 raise invalid("and --queue-bdp both set the limit of the queue", "leave one out")
         return text
 
-    @field_validator("aqm_target_ms", "aqm_interval_ms", "ecn")
+    @field_validator("aqm_target_ms", "aqm_interval_ms", "aqm_step_ms", "ecn")
     @classmethod
     def _needs_aqm(cls, value: float | bool | None, info: ValidationInfo) -> float | bool | None:
         if value is not None and value is not False and "aqm" in info.data:
             if info.data["aqm"] is None:
-                raise invalid("needs --aqm", "add --aqm codel, fq-codel or pie")
-            if info.data["aqm"] == "pie" and info.field_name == "aqm_interval_ms":
+                raise invalid("needs --aqm", "add --aqm codel, fq-codel, pie or dualpi2")
+            owners = _OF_SOME_AQM.get(info.field_name or "")
+            if owners and info.data["aqm"] not in owners:
                 raise invalid(
-                    "cannot be set: PIE has no interval", "leave it out, or use codel or fq-codel"
+                    f"cannot be set: {info.data['aqm']} has none",
+                    f"leave it out, or use {' or '.join(owners)}",
                 )
         return value
 
     def queue_rule(self, limit: str) -> Queue:
         """Return the queue. Its limit is `limit` unless `--queue` sets one."""
-        times = {"target_ms": self.aqm_target_ms, "interval_ms": self.aqm_interval_ms}
+        times = {
+            "target_ms": self.aqm_target_ms,
+            "interval_ms": self.aqm_interval_ms,
+            "step_ms": self.aqm_step_ms,
+        }
         return queue_limit(
             self.queue or limit, {"aqm": self.aqm, "ecn": True if self.ecn else None, **times}
         )

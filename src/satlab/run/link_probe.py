@@ -40,7 +40,7 @@ FLOW_DEADLINE_S = 25.0
 """Time of a flow in addition to its length, s: start, handshake, report."""
 LISTEN_DEADLINE_S = 5.0
 DRAIN_DEADLINE_S = 10.0
-DROPS_AT_HEAD = ("codel", "fq-codel")
+DROPS_AT_HEAD = ("codel", "fq-codel", "dualpi2")
 """Queue disciplines that drop a packet when it leaves the queue, not when it enters."""
 END_S = 5.0
 

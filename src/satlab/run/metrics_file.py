@@ -37,7 +37,7 @@ class MetricsFile:
 
         A receiver counts losses up to the last packet that reached it, so later drops do not count.
         The drops of one sample count as spread evenly over the packets that entered the queue
-        meanwhile, or that passed its head where it drops there (CoDel, RFC 8289 section 5.5). Drops
+        meanwhile, or that passed its head where it drops there (CoDel, RFC 8289 section 5.5; DualPI2). Drops
         of a sample without such packets count while some of the first `packets` are to come. The
         queue is empty at first.
         """

@@ -6,31 +6,35 @@ const CE: u8 = 0b11;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 
+/// ECN field of an IP packet; 0, not ECN-capable, of anything else.
+pub(crate) fn field(packet: &[u8]) -> u8 {
+    match packet.first().map(|byte| byte >> 4) {
+        Some(4) if packet.len() >= IPV4_HEADER => packet[1] & CE,
+        // The traffic class lies across the first two bytes, its ECN bits in the upper half of the
+        // second.
+        Some(6) if packet.len() >= IPV6_HEADER => packet[1] >> 4 & CE,
+        _ => 0,
+    }
+}
+
 /// Marks an ECN-capable IP packet with congestion experienced; false, and nothing changed, if it is
 /// none.
 ///
 /// The header checksum of IPv4 is updated (RFC 1624 equation 3); IPv6 has none.
 pub(crate) fn mark(packet: &mut [u8]) -> bool {
-    match packet.first().map(|byte| byte >> 4) {
-        Some(4) if packet.len() >= IPV4_HEADER => {
-            let before = u16::from_be_bytes([packet[0], packet[1]]);
-            if before & u16::from(CE) == 0 {
-                return false;
-            }
-            packet[1] |= CE;
-            let after = u16::from_be_bytes([packet[0], packet[1]]);
-            let checksum = u16::from_be_bytes([packet[10], packet[11]]);
-            packet[10..12].copy_from_slice(&updated(checksum, before, after).to_be_bytes());
-            true
-        }
-        // The traffic class lies across the first two bytes, its ECN bits in the upper half of the
-        // second.
-        Some(6) if packet.len() >= IPV6_HEADER && packet[1] >> 4 & CE != 0 => {
-            packet[1] |= CE << 4;
-            true
-        }
-        _ => false,
+    if field(packet) == 0 {
+        return false;
     }
+    if packet[0] >> 4 == 6 {
+        packet[1] |= CE << 4;
+        return true;
+    }
+    let before = u16::from_be_bytes([packet[0], packet[1]]);
+    packet[1] |= CE;
+    let after = u16::from_be_bytes([packet[0], packet[1]]);
+    let checksum = u16::from_be_bytes([packet[10], packet[11]]);
+    packet[10..12].copy_from_slice(&updated(checksum, before, after).to_be_bytes());
+    true
 }
 
 /// Internet checksum after a word of the header changed.

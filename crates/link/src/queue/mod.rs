@@ -3,6 +3,7 @@
 //! reached.
 
 mod codel;
+mod dualpi2;
 mod ecn;
 mod fifos;
 mod fq;
@@ -12,6 +13,7 @@ mod waits;
 use crate::ledger::Ledger;
 use crate::ring::Ring;
 use crate::{LinkError, Nanos, Volume};
+use dualpi2::DualQueue;
 pub(crate) use fifos::Fifos;
 pub use fifos::{Classes, FifoState};
 use fq::FlowQueues;
@@ -27,7 +29,7 @@ pub struct Queue {
     /// Active management.
     pub aqm: Aqm,
     /// Mark ECN-capable packets (RFC 3168) where the active management would drop them. The limit
-    /// always drops.
+    /// always drops. `DualPI2` marks in any case.
     pub ecn: bool,
 }
 
@@ -45,6 +47,8 @@ pub enum Aqm {
     FqCoDel(FqCoDel),
     /// PIE (RFC 8033).
     Pie(Pie),
+    /// Dual queue with coupled PI2 (RFC 9332): one for L4S, one for all others.
+    DualPi2(DualPi2),
 }
 
 /// Parameters of `CoDel`. The defaults are those of RFC 8289 for paths up to about 100 ms round
@@ -81,6 +85,19 @@ pub struct Pie {
     pub burst: Nanos,
 }
 
+/// Parameters of `DualPI2`. The defaults are those of RFC 9332 appendix A for round trips up to
+/// 100 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DualPi2 {
+    /// Reference delay of the classic queue, 15 ms.
+    pub target: Nanos,
+    /// Time between two updates of the base probability, 16 ms; at least 1.
+    pub update: Nanos,
+    /// Waiting time above which an L4S packet is marked whatever the classic queue does, 1 ms. At
+    /// least the duration of a frame, or the frames themselves are marked.
+    pub step: Nanos,
+}
+
 impl Default for CoDel {
     fn default() -> Self {
         Self {
@@ -110,6 +127,16 @@ impl Default for Pie {
     }
 }
 
+impl Default for DualPi2 {
+    fn default() -> Self {
+        Self {
+            target: 15_000_000,
+            update: 16_000_000,
+            step: 1_000_000,
+        }
+    }
+}
+
 impl Queue {
     /// A drop-tail queue of this many bytes and any number of packets.
     #[must_use]
@@ -133,6 +160,7 @@ impl Queue {
                 fq.codel.interval > 0 && (1..=65_536).contains(&fq.flows) && fq.quantum > 0
             }
             Aqm::Pie(pie) => pie.update > 0,
+            Aqm::DualPi2(dual) => dual.update > 0,
         };
         if is_possible {
             Ok(())
@@ -155,6 +183,7 @@ enum Discipline {
     CoDel(Ring, CoDel, codel::Controller),
     Pie(Ring, Box<pie::Controller>),
     Flows(Box<FlowQueues>),
+    Dual(Box<DualQueue>),
 }
 
 /// Bytes of a full-size packet: for the room that is reserved, and the size up to which a queue
@@ -163,7 +192,8 @@ const FULL_SIZE: u64 = 1500;
 
 impl Buffer {
     fn new(queue: Queue, seed: u64, generation: u64) -> Self {
-        let ring = || Ring::for_bytes(queue.bytes.min(queue.packets.saturating_mul(FULL_SIZE)));
+        let reserve = queue.bytes.min(queue.packets.saturating_mul(FULL_SIZE));
+        let ring = || Ring::for_bytes(reserve);
         let discipline = match queue.aqm {
             Aqm::DropTail => Discipline::DropTail(ring()),
             Aqm::CoDel(codel) => Discipline::CoDel(ring(), codel, codel::Controller::default()),
@@ -172,6 +202,7 @@ impl Buffer {
                 Discipline::Pie(ring(), Box::new(controller))
             }
             Aqm::FqCoDel(fq) => Discipline::Flows(Box::new(FlowQueues::new(fq, seed, generation))),
+            Aqm::DualPi2(dual) => Discipline::Dual(Box::new(DualQueue::new(dual, reserve))),
         };
         Self { queue, discipline }
     }
@@ -183,6 +214,7 @@ impl Buffer {
                 ring.size()
             }
             Discipline::Flows(flows) => flows.size(),
+            Discipline::Dual(queues) => queues.size(),
         }
     }
 
@@ -196,6 +228,10 @@ impl Buffer {
             _ if !has_room => false,
             Discipline::DropTail(ring) | Discipline::CoDel(ring, ..) => {
                 ring.push(now, packet);
+                true
+            }
+            Discipline::Dual(queues) => {
+                queues.push(now, packet);
                 true
             }
             Discipline::Pie(ring, controller) => controller.push(ecn, now, ring, packet, ledger),
@@ -217,6 +253,7 @@ impl Buffer {
             }
             Discipline::Pie(ring, controller) => controller.pop(now, ring, out),
             Discipline::Flows(flows) => flows.pop(ecn, now, out, ledger),
+            Discipline::Dual(queues) => queues.pop(now, out, ledger),
         }
     }
 
@@ -230,6 +267,7 @@ impl Buffer {
                 }
             }
             Discipline::Flows(flows) => flows.drain(sink),
+            Discipline::Dual(queues) => queues.drain(sink),
         }
     }
 

@@ -26,8 +26,15 @@ use watch::ObservedFactory;
 /// Options out of range, Careful Resume, and `bbr`.
 pub fn transport(options: &LegOptions) -> Result<TransportConfig, Faults> {
     options.check()?;
-    if let Some(fault) = options.careful_resume_fault("with noq") {
-        return Err(Faults(vec![fault]));
+    let faults: Vec<_> = [
+        options.careful_resume_fault("with noq"),
+        options.slow_start_fault("with noq"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !faults.is_empty() {
+        return Err(Faults(faults));
     }
     let varint = |value: u64| VarInt::from_u64(value).unwrap_or(VarInt::MAX);
     let idle = VarInt::from_u32(options.max_idle_ms);

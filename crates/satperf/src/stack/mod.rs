@@ -20,7 +20,7 @@ use resume::{Jump, PhaseUpdate};
 pub type Conn = usize;
 
 /// Protocol name in the TLS handshake.
-pub const ALPN: &[u8] = b"satperf/1";
+pub const ALPN: &[u8] = b"satperf/2";
 
 /// Streams that a peer may have open at once, per kind.
 pub const MAX_STREAMS: u32 = 100;

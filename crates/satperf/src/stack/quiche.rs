@@ -482,6 +482,7 @@ fn check(options: &LegOptions) -> Result<(), Faults> {
             why: "quiche sets its own; use --stack quinn".into(),
         }))
         .chain(options.careful_resume_fault("with quiche"))
+        .chain(options.slow_start_fault("with quiche"))
         .chain(
             (options.congestion_control == CongestionControl::Bbr3).then(|| Fault {
                 option: "congestion-control",

@@ -50,6 +50,11 @@ impl Flow {
                 is_offered: false,
             },
             GivenOption {
+                field: "slow_start",
+                is_given: self.slow_start.is_some(),
+                is_offered: is_one_of(&[Kind::Quinn]),
+            },
+            GivenOption {
                 field: "initial_window",
                 is_given: self.initial_window.is_some(),
                 is_offered: is_one_of(&[Kind::Quinn, Kind::Noq, Kind::Quiche]),
@@ -85,6 +90,11 @@ impl Flow {
                 ));
             }
         }
+        self.program_faults(place, faults);
+    }
+
+    /// Adds a fault for what a program does not do at all, or not so often.
+    fn program_faults(&self, place: &str, faults: &mut Faults) {
         if self.stack == Kind::Picoquic && !self.is_forward() {
             faults.push(format!(
                 "{place}.from: picoquic's client sends nothing (name a server; or ngtcp2)"

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use quic::{CarefulResume, LegOptions};
+use quic::{CarefulResume, LegOptions, SlowStart};
 use schema::Faults;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -148,6 +148,10 @@ pub struct Flow {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), extend("items" = {"type": "number", "exclusiveMinimum": 0, "maximum": 10_000}))]
     pub migrate_s: Vec<f64>,
+    /// Of the sender; search with quinn and cubic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "SlowStart")]
+    pub slow_start: Option<SlowStart>,
     /// Of the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "CarefulResume")]
@@ -216,8 +220,8 @@ impl Spec {
     }
 
     /// Bytes that a sender keeps: four times what can be on the way, as slow start overshoots; of
-    /// four flows and more each once. It is generated at once, so that more would cost time and
-    /// memory for nothing.
+    /// four flows and more each once. Over a satellite link it is the default: payload that waits
+    /// takes no memory.
     #[must_use]
     pub fn send_window(&self, flow: &Flow) -> u64 {
         let default = LegOptions::default().send_window;
@@ -375,6 +379,7 @@ impl Flow {
             ("max_ack_delay_ms", self.max_ack_delay_ms.is_some()),
             ("initial_window", self.initial_window.is_some()),
             ("window_bytes", self.window_bytes.is_some()),
+            ("slow_start", self.slow_start.is_some()),
             ("careful_resume", self.careful_resume.is_some()),
             ("migrate_s", !self.migrate_s.is_empty()),
             ("saved", self.saved.is_some()),
@@ -394,6 +399,7 @@ impl Flow {
                 .and_then(Control::of_library)
                 .unwrap_or(default.congestion_control),
             initial_window: self.initial_window.unwrap_or(default.initial_window),
+            slow_start: self.slow_start.unwrap_or_default(),
             careful_resume: self.careful_resume.unwrap_or_default(),
             ack_threshold: self.ack_threshold,
             max_ack_delay_ms: self.max_ack_delay_ms,

@@ -284,7 +284,10 @@ def _arguments() -> argparse.Namespace:
         "-q", "--queue", type=_queue, help="limit of the queue: 1.2bdp, 60000bytes or 200packets"
     )
     setting.add_argument(
-        "-A", "--aqm", choices=("codel", "fq-codel", "pie"), help="active management of --queue"
+        "-A",
+        "--aqm",
+        choices=("codel", "fq-codel", "pie", "dualpi2"),
+        help="active management of --queue",
     )
     setting.add_argument(
         "-i", "--aqm-interval-ms", type=float, help="interval of codel and fq-codel, ms"
