@@ -32,6 +32,7 @@ CHECKS = {
     "host_loss_ratio": "packets lost by the host",
     "opensand_losses.gse_encapsulation": "lost by OpenSAND's GW",
     "opensand_losses.gse_reassembly": "lost by OpenSAND's reassembly",
+    "opensand_losses.rle_reassembly": "lost by OpenSAND's return link",
     "opensand_losses.socket": "losses in OpenSAND's sockets",
 }
 """Calibration checks in words."""
