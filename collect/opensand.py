@@ -32,6 +32,8 @@ MOST_PROBES = 1000
 _LINE_BYTES = 1 << 16
 _ZONE_S = 900
 """Time zones are whole quarters of an hour from UTC."""
+_DATE = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,6})\]")
+_Phase = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,14 @@ LOSSES = (
         "write 5000 for encap/gse/decap_buffer_len in the profiles of ST and GW",
     ),
     Loss(
+        "rle_reassembly",
+        b"rle failed to decaspulate SDU",
+        "packets",
+        "bursts held a fragment that the gateway discards, and the packet with it (defect D2), or a"
+        " burst was missing",
+        "return waveforms whose bursts hold more than 44 bytes (ids 7 or 3-12), or satlink",
+    ),
+    Loss(
         "socket",
         b"may have lost UDP packets",
         "warnings",
@@ -75,6 +85,8 @@ LOSSES = (
 """In three of three clean runs, the number of lines of the first cause equalled the number of lost
 packets.
 """
+CALIBRATION, SCENARIO = "calibration", "scenario"
+"""When a packet was lost: before the first job, at the latest, or after."""
 
 
 def entities(raw: Path) -> list[str]:
@@ -89,11 +101,42 @@ def losses(raw: Path, entity: str) -> Counter[str]:
     Raises OSError, RefusedError.
     """
     found: Counter[str] = Counter({loss.cause: 0 for loss in LOSSES})
+    for line in _lines(raw, entity):
+        for loss in LOSSES:
+            found[loss.cause] += loss.mark in line
+    return found
+
+
+def losses_by_phase(raw: Path, entity: str, origin: float, began_s: float) -> Counter[_Phase]:
+    """Count the same lines by cause and phase. `began_s`: when the scenario began, s since
+    `origin`.
+
+    The dates of a log have no time zone: it is that which puts the first line nearest to `origin`.
+    Raises OSError, RefusedError.
+    """
+    phases = (CALIBRATION, SCENARIO)
+    found: Counter[_Phase] = Counter({(one.cause, phase): 0 for one in LOSSES for phase in phases})
+    zone_s, at_s = None, 0.0
+    for line in _lines(raw, entity):
+        if (dated := _DATE.match(line)) is not None:
+            at_s = _since(dated[1].decode(), origin)
+            zone_s = round(at_s / _ZONE_S) * _ZONE_S if zone_s is None else zone_s
+        is_before = at_s - (zone_s or 0) < began_s
+        for loss in LOSSES:
+            found[loss.cause, CALIBRATION if is_before else SCENARIO] += loss.mark in line
+    return found
+
+
+def _lines(raw: Path, entity: str) -> Iterator[bytes]:
     with open_plain(raw, f"logs/opensand-{entity}.log", LOG_BYTES) as file:
         while line := file.readline(_LINE_BYTES):
-            for loss in LOSSES:
-                found[loss.cause] += loss.mark in line
-    return found
+            yield line
+
+
+def _since(date: str, origin: float) -> float:
+    """Return a date without a time zone as if it were UTC, s since `origin`."""
+    at = datetime.strptime(date, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC)
+    return at.timestamp() - origin
 
 
 def all_losses(raw: Path) -> dict[str, int | None]:
@@ -108,15 +151,17 @@ def all_losses(raw: Path) -> dict[str, int | None]:
     }
 
 
-def records(raw: Path, origin: float) -> Iterator[Record | Series]:
-    """Yield `opensand_losses` (lines, by entity and cause), `opensand_queue_lost_packets`, and the
-    probes as series.
+def records(raw: Path, origin: float, began_s: float) -> Iterator[Record | Series]:
+    """Yield `opensand_losses` (lines, by entity, cause and phase), `opensand_queue_lost_packets`,
+    and the probes as series. Times in s: `origin` since 1970, `began_s` of the scenario since
+    `origin`.
     """
+    units = {loss.cause: loss.unit for loss in LOSSES}
     for entity in entities(raw):
         try:
-            for loss in LOSSES:
-                labels = {"entity": entity, "cause": loss.cause, "unit": loss.unit}
-                yield Record("opensand_losses", losses(raw, entity)[loss.cause], labels)
+            for (cause, phase), count in losses_by_phase(raw, entity, origin, began_s).items():
+                labels = {"entity": entity, "cause": cause, "phase": phase, "unit": units[cause]}
+                yield Record("opensand_losses", count, labels)
         except (OSError, RefusedError) as error:
             yield failed("opensand_losses", {"entity": entity}, f"opensand-{entity}.log: {error}")
     for folder in names(raw, "opensand"):
@@ -167,10 +212,7 @@ def _columns(
     for row in rows:
         if len(row) != len(header):
             break
-        at_s = (
-            datetime.strptime(row[0], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
-            - origin
-        )
+        at_s = _since(row[0], origin)
         if not t_s:
             zone_s = round(at_s / _ZONE_S) * _ZONE_S
         t_s.append(at_s - zone_s)

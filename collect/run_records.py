@@ -175,7 +175,8 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
     if about.lab == "netns" or about.emulator == "satlink":
         yield from _link(raw, ended, origin)
     if about.emulator == "opensand":
-        yield from opensand.records(raw, origin)
+        began_s = min((job.start_unix_s - origin for job in ended), default=math.inf)
+        yield from opensand.records(raw, origin, began_s)
 
 
 def verify(run_dir: Path) -> list[str]:

@@ -95,7 +95,8 @@ def test_p291_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_ra
     tmp_path: Path, layout: str
 ) -> None:
     folder = write_several(tmp_path / "lab", layout)
-    lines = validate.check(folder)
+    warning, *lines = sorted(validate.check(folder), key=lambda line: "warning: " not in line)
+    assert "crashes where forward carriers have two groups" in warning
     expected = [(1, "32APSK 9/10", 10e6), (4, "16APSK 2/3", 10e6), (5, "32APSK 9/10", 5e6)]
     for line, (number, modcod, baud) in zip(lines, expected, strict=True):
         found = re.search(rf"terminal {number}: forward {modcod} \d+ kbit/s \[(\d+)\]", line)
@@ -113,7 +114,12 @@ def test_p291_labs_of_several_terminals_are_shown_and_planned_with_opensand_s_ra
         plan = plan_link(
             build_config(options.topology(further), "t", request, metrics=tmp_path / "metrics")
         )
-        plans.append(plan.model_copy(update={"profile": "", "profile_sha256": ""}))
+        own = {
+            "profile": "",
+            "profile_sha256": "",
+            "advice": (),
+        }  # advice names the profile's files
+        plans.append(plan.model_copy(update=own))
     assert len(plans[0].terminals) == 3
     assert plans[0] == plans[1]
     assert [one.entity_id for one in opensand.describe(done.target, paths.SATLINK).further_sts] == [
@@ -147,6 +153,57 @@ def test_a_buffer_that_loses_every_packet_is_a_warning(tmp_path: Path) -> None:
     done = profile_import.run(folder, tmp_path / "profile")
     assert any("drops every forward packet" in line for line in done.lines())
     assert any("drops every forward packet" in line for line in planned(folder).advice)
+
+
+def test_what_is_promised_for_satlink_is_planned(tmp_path: Path) -> None:
+    """A profile that needs --lenient is not promised without it."""
+    slip = ("profile_st.xml", "<cra>10000<", "<cra>10000.7<")
+    done = profile_import.run(write(tmp_path / "lab", edits=(slip,)), tmp_path / "profile")
+    said = list(done.lines())
+    assert said[-1].endswith("profile: for satlink with --lenient (see the warnings) and OpenSAND")
+    with pytest.raises(ConfigError):
+        planned(done.target)
+    options = LinkOptions(profile=str(done.target), lenient=True)
+    plan_link(build_config(load(), "t", options.request(), metrics=tmp_path / "metrics"))
+
+
+def test_files_that_opensand_s_tool_filled_in_are_read_instead_of_templates(
+    tmp_path: Path,
+) -> None:
+    source = write(tmp_path / "lab", "by-role", UPSTREAM)
+    for name in LAYOUTS["by-role"]:
+        if not name.endswith("profile.xml"):
+            filled = source / name.replace(".xml", "_updated.xml")
+            (source / name).rename(filled)
+            (source / name).write_text('<model version="1.0.0"><root/></model>')
+    done = profile_import.run(source, tmp_path / "profile")
+    said = list(done.lines())
+    assert "topology_updated.xml: read instead of its template topology.xml" in said
+    assert sum("read instead of its template" in line for line in said) == 4
+    assert said[-1].endswith("profile: for satlink and OpenSAND")
+    assert planned(done.target).rtt_ms == planned(paths.PROFILES / "geo").rtt_ms
+
+
+def test_multicast_macs_are_replaced_and_refused_elsewhere(tmp_path: Path) -> None:
+    """Those of OpenSAND's deployment tool: no interface can have them."""
+    group = ("*", "<mac_address>00:00:00:00:00:02<", "<mac_address>FF:FF:FF:00:00:01<")
+    source = write(tmp_path / "lab", "entities", (*UPSTREAM, group))
+    refused = opensand.misfits(opensand.describe(source, paths.SATLINK), load())
+    assert any("is a multicast address" in fault.reason for fault in refused)
+    done = profile_import.run(source, tmp_path / "profile")
+    said = "\n".join(done.lines())
+    assert "st: MAC FF:FF:FF:00:00:01 is multicast" in said
+    for name in FILES[:3]:
+        root = opensand_xml.read(done.target / name)
+        (item,) = (
+            item
+            for item in root.iterfind("infrastructure/terminals/item")
+            if item.findtext("entity_id") == "1"
+        )
+        assert item.findtext("mac_address") == "02:00:00:00:00:01"
+    found = opensand.describe(done.target, paths.SATLINK)
+    assert found.st.mac_address == "02:00:00:00:00:01"
+    assert not list(opensand.misfits(found, load()))
 
 
 def test_what_satlink_cannot_do_is_shown_and_written(tmp_path: Path) -> None:

@@ -158,7 +158,8 @@ def note(kind: str, **times: float) -> None:
 
 def log(level: str, kind: str, text: str) -> None:
     """Write a line of the form that OpenSAND's logs have."""
-    print(f"[2026-01-01 00:00:00.000][{level}][{kind}][status] {text}", file=sys.stderr, flush=True)
+    date = datetime.fromtimestamp(time.time()).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    print(f"[{date}][{level}][{kind}][status] {text}", file=sys.stderr, flush=True)
 
 
 def relay(gateway: str) -> None:

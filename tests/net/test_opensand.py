@@ -140,7 +140,7 @@ def test_parallel_labs_keep_their_own_probes(lab_id: str, satlink: Path, tmp_pat
             lab.down(one)
     for raw in labs.values():
         assert {file.name for file in raw.glob("opensand/*/*.csv")} == {"gw0_1.csv", "st0_1.csv"}
-        rows = list(collect.opensand.records(raw, 0.0))
+        rows = list(collect.opensand.records(raw, 0.0, 0.0))
         delays = [
             row
             for row in rows
@@ -373,9 +373,7 @@ def test_a_run_names_its_emulator_and_keeps_its_logs(as_planned: AsPlanned) -> N
     assert json.loads((folder / "plan.json").read_text())["emulator"] == "opensand"
     assert "netns, opensand" in (folder / "report" / "index.html").read_text()
     late = {f"late_packet_ratio.terrestrial_{way}" for way in ("down", "up")}
-    lost = {
-        f"opensand_losses.{cause}" for cause in ("gse_encapsulation", "gse_reassembly", "socket")
-    }
+    lost = {f"opensand_losses.{loss.cause}" for loss in collect.opensand.LOSSES}
     host = {
         "cpu_others_ratio",
         "cpu_steal_ratio",
@@ -407,12 +405,15 @@ def test_losses_of_opensand_mark_the_run_and_are_explained(
     assert not judged["ok"]
     assert judged["measured"] >= 1
     counted = {
-        row["labels"]["entity"]: row["value"]
+        (row["labels"]["entity"], row["labels"]["phase"]): row["value"]
         for row in ran.rows
         if row["metric"] == "opensand_losses" and row["labels"]["cause"] == "gse_encapsulation"
     }
     log = (folder / "raw" / "logs" / "opensand-gw.log").read_text()
-    assert counted == {"gw": log.count("EncapErrorSizeBuffer"), "sat": 0, "st": 0}
+    assert sum(counted.values()) == log.count("EncapErrorSizeBuffer")
+    assert counted["gw", "scenario"] == judged["measured"]
+    assert counted["gw", "calibration"] > 0
+    assert not sum(value for (entity, _), value in counted.items() if entity != "gw")
     report = (folder / "report" / "index.html").read_text()
     assert "met a rest of a BBFRAME" in report
     assert "use a GSE plugin that keeps the packet" in report

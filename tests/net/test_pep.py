@@ -50,13 +50,40 @@ input()
 """
 
 
-WITH_CONSENT = """
-import importlib.util, pathlib, sys
+ELSEWHERE = "198.18.201.3"
+"""Another address on the client's side, such as that of a proxy there."""
+ASK_FROM = ASK.replace(", 10)", f', 10, ("{ELSEWHERE}", 0))')
+PEPSAL = f"""#!{sys.executable}
+import socket, sys, threading
+if "-V" in sys.argv:
+    sys.exit(print("pepsal ver. 2.0.2"))
+listener = socket.socket(socket.AF_INET6)
+listener.setsockopt(socket.SOL_IP, 19, 1)
+listener.setsockopt(socket.IPPROTO_IPV6, 75, 1)
+listener.bind(("::", int(sys.argv[sys.argv.index("-p") + 1])))
+listener.listen()
+def carry(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+while True:
+    near = listener.accept()[0]
+    address, port = near.getsockname()[:2]
+    far = socket.create_connection((address.removeprefix("::ffff:"), port))
+    for ends in ((near, far), (far, near)):
+        threading.Thread(target=carry, args=ends, daemon=True).start()
+"""
+"""A stand-in that does what PEPsal 2.0.2 was seen to do: it listens for IPv4 on a socket of IPv6,
+connects from its own address, and writes nothing.
+"""
+WITH_VALUES = """
+import importlib.util, json, pathlib, sys
 sys.path.insert(0, str(pathlib.Path(sys.argv[1]).parent))
 spec = importlib.util.spec_from_file_location("job", sys.argv[1])
 job = sys.modules["job"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(job)
-job.CONSENT = pathlib.Path(sys.argv[2])
+for name, value in json.loads(sys.argv[2]).items():
+    setattr(job, name, type(getattr(job, name))(value))
 program = sys.argv[1]
 del sys.argv[1:3]
 job.run_job(program, job.main)
@@ -87,15 +114,20 @@ class Chain:
         return process
 
     def job(
-        self, job: str, *arguments: str, consent: Path | None = None, **environment: str
+        self,
+        job: str,
+        *arguments: str,
+        values: dict[str, str | int] | None = None,
+        **environment: str,
     ) -> "subprocess.Popen[str]":
-        """Start a job on the proxy; `consent` stands for the file of the host's operator."""
+        """Start a job on the proxy; `values` replace constants of its module."""
         raw = self.folder / job
         raw.mkdir(exist_ok=True)
         words = job_programs.command(job, "proxy", raw, *arguments, **environment)
-        if consent is not None:
+        if values is not None:
             program = words.index(sys.executable) + 1
-            words[program : program + 1] = ["-c", WITH_CONSENT, words[program], str(consent)]
+            told = ["-c", WITH_VALUES, words[program], json.dumps(values)]
+            words[program : program + 1] = told
         return self.start("proxy", *words)
 
     def haproxy(self) -> "subprocess.Popen[str]":
@@ -330,15 +362,16 @@ def test_t08_outside_a_lab_satpep_needs_the_operators_consent(
     chain: Chain, keys: pki.Pki, tmp_path: Path
 ) -> None:
     consent, refused = tmp_path / "quic-proxy-consent", "this is not a network namespace of a lab"
-    assert refused in chain.quic(keys, consent=consent).communicate(timeout=20)[1]
+    values = {"CONSENT": str(consent)}
+    assert refused in chain.quic(keys, values=values).communicate(timeout=20)[1]
     consent.touch()
     for owner, mode in ((65534, 0o644), (0, 0o666), (0, 0o664)):  # others may have written it
         os.chown(consent, owner, 0)
         consent.chmod(mode)
-        assert refused in chain.quic(keys, consent=consent).communicate(timeout=20)[1]
+        assert refused in chain.quic(keys, values=values).communicate(timeout=20)[1]
     os.chown(consent, 0, 0)
     consent.chmod(0o644)
-    job = chain.quic(keys, consent=consent)
+    job = chain.quic(keys, values=values)
     chain.ready("satlab_pep")
     assert stop(job)[0] == 0
 
@@ -352,6 +385,30 @@ def test_missing_programs_and_taken_ports_are_reported(chain: Chain, tmp_path: P
     chain.start("proxy", sys.executable, "-c", listen)
     until(lambda: chain.listens("proxy", "tcp", 5500), "port taken")
     fails(chain.job("satlab_pep", "haproxy", CLIENT, SERVER), 3, "port 5500 is in use")
+
+
+def test_pepsal_splits_whatever_comes_from_the_client_s_side(chain: Chain, tmp_path: Path) -> None:
+    """Behind another PEPsal connections come from that proxy's address."""
+    program = tmp_path / "bin" / "pepsal"
+    program.parent.mkdir()
+    program.write_text(PEPSAL)
+    program.chmod(0o755)
+    chain.run("client", "ip", "address", "add", f"{ELSEWHERE}/24", "dev", "eth0")
+    before = chain.state()
+    path = f"{program.parent}:{os.environ['PATH']}"
+    refused = chain.job(
+        "satlab_pep", "pepsal", CLIENT, SERVER, PATH=path, values={"PEPSAL_FILES": 1 << 40}
+    )
+    fails(refused, 3, "limit of open files to 1099511627776", "ulimit -Hn")
+    pep = chain.job("satlab_pep", "pepsal", CLIENT, SERVER, PATH=path, values={"PEPSAL_FILES": 1})
+    chain.ready("satlab_pep")
+    assert says(ask(chain)) == SERVER.removesuffix("2") + "1", "the server sees the proxy"
+    elsewhere = chain.start("client", sys.executable, "-c", ASK_FROM)
+    assert says(elsewhere) == SERVER.removesuffix("2") + "1"
+    assert stop(pep)[0] == 0
+    seen = chain.stored("satlab_pep", "pep_json", "pep.schema.json")
+    assert (seen["connections"], seen["version"]) == (2, "2.0.2")
+    assert chain.state() == before
 
 
 def test_p304_what_a_proxy_cannot_split_is_refused_before_it_starts(chain: Chain) -> None:

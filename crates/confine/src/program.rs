@@ -17,7 +17,6 @@ use crate::{filter, sockets, sys};
 /// Processes of the user, who may have several sandboxes, as a multiple of those in one.
 const SANDBOXES: u64 = 4;
 const LAST_CAPABILITY: u8 = 63;
-const OPEN_FILES: u64 = 4096;
 const LOCKED_BYTES: u64 = 64 << 20;
 
 /// The program, and what is opened before the root changes.
@@ -90,11 +89,12 @@ fn limit(spec: &Spec) -> io::Result<()> {
         (libc::RLIMIT_FSIZE, limits.disk_bytes),
         (libc::RLIMIT_CORE, 0),
         (libc::RLIMIT_MEMLOCK, LOCKED_BYTES),
-        (libc::RLIMIT_NOFILE, OPEN_FILES),
     ] {
         sys::limit(resource, value)?;
     }
-    Ok(())
+    // More than this process may open only where the host lets its root allow it.
+    sys::set_limit(libc::RLIMIT_NOFILE, limits.open_files)
+        .or_else(|_| sys::limit(libc::RLIMIT_NOFILE, limits.open_files))
 }
 
 /// Leaves this process with the granted capabilities, which count in the lab's user namespace only,

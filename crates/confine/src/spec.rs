@@ -108,6 +108,10 @@ pub struct Limits {
     /// Files and folders in writable mounts.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub files: u64,
+    /// Files that a process may open at a time, as far as the host allows.
+    #[serde(default = "open_files")]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub open_files: u64,
     /// Between SIGTERM and SIGKILL, s.
     #[schemars(range(min = 0, max = 3600))]
     pub grace_s: f64,
@@ -117,6 +121,10 @@ pub struct Limits {
     pub descendants_grace_s: f64,
 }
 
+const fn open_files() -> u64 {
+    4096
+}
+
 /// Limits of a group that no process joins.
 pub const TRIAL: Limits = Limits {
     seconds: None,
@@ -124,6 +132,7 @@ pub const TRIAL: Limits = Limits {
     processes: 1,
     disk_bytes: 1,
     files: 1,
+    open_files: open_files(),
     grace_s: 0.0,
     descendants_grace_s: 0.0,
 };

@@ -306,19 +306,20 @@ pub fn limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> 
         rlim_max: 0,
     };
     // SAFETY: `held` is one rlimit.
-    unsafe {
-        check(libc::c_long::from(libc::getrlimit(resource, &raw mut held)))?;
-        let least = value.min(held.rlim_max);
-        let new = libc::rlimit {
-            rlim_cur: least,
-            rlim_max: least,
-        };
-        check(libc::c_long::from(libc::setrlimit(
-            resource,
-            &raw const new,
-        )))
-        .map(drop)
-    }
+    let read = unsafe { libc::getrlimit(resource, &raw mut held) };
+    check(libc::c_long::from(read))?;
+    set_limit(resource, value.min(held.rlim_max))
+}
+
+/// Sets a resource limit. A higher one than this process has needs `CAP_SYS_RESOURCE` on the host.
+pub fn set_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
+    let new = libc::rlimit {
+        rlim_cur: value,
+        rlim_max: value,
+    };
+    // SAFETY: `new` is one rlimit.
+    let result = unsafe { libc::setrlimit(resource, &raw const new) };
+    check(libc::c_long::from(result)).map(drop)
 }
 
 /// A session keyring of its own, so that the caller's cannot be read.

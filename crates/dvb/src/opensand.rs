@@ -15,11 +15,6 @@ const HEADER_BYTES: u32 = 6;
 /// of 6 bytes (TS 102 606-1). 8.2.0 neither fills nor closes a BBFRAME with a smaller one.
 pub const SMALLEST_REST: usize = 13;
 
-/// Bytes of each packet beyond its Ethernet header. Inferred: with MODCOD 26 packets of 1500 bytes
-/// meet a rest that is too small behind the 22nd of a tick, as measured, with 2 bytes more, and not
-/// with 0, 1, 3 or 4.
-pub const EXTRA: usize = 2;
-
 /// Efficiency column of the `dvb_s2` waveform table as shipped, thousandths of bit/symbol, MODCOD 1
 /// first.
 const EFFICIENCY_MILLI: [u64; 28] = [

@@ -44,9 +44,14 @@ pub(crate) fn scpc_acm(profile: &Profile, forward: &Carrier) -> Option<Acm> {
     })
 }
 
-/// Adaptive coding of the forward link. With the defects of `OpenSAND` reports are thresholds, and
-/// there is no hysteresis.
-pub(crate) fn forward_acm(profile: &Profile, reports_thresholds: bool) -> Option<Acm> {
+/// Adaptive coding of the forward link. A terminal of `OpenSAND` reports with its next capacity
+/// request: half a period after the step of an attenuation on average, as here. With the defects of
+/// `OpenSAND` reports are thresholds, and there is no hysteresis.
+pub(crate) fn forward_acm(
+    profile: &Profile,
+    timing: Timing,
+    reports_thresholds: bool,
+) -> Option<Acm> {
     let allowed = profile.forward.modcods.iter().copied();
     let margin_db = profile.settings.forward_margin_db;
     acm(profile, allowed.map(Coding::ModCod).collect(), margin_db).map(|acm| Acm {
@@ -56,8 +61,21 @@ pub(crate) fn forward_acm(profile: &Profile, reports_thresholds: bool) -> Option
         } else {
             acm.hysteresis_db
         },
-        ..acm
+        ..match timing {
+            Timing::Standard => acm,
+            Timing::OpenSand => with_requests(profile, acm),
+        }
     })
+}
+
+/// Reports that travel with the capacity requests of the terminal.
+fn with_requests(profile: &Profile, acm: Acm) -> Acm {
+    let period = (u64::from(profile.st_profile.dama.synchro_ms) * 1_000_000).max(1);
+    Acm {
+        period,
+        phase: period / 2,
+        ..acm
+    }
 }
 
 /// Adaptive coding, where a carrier allows more than one MODCOD or waveform.
@@ -67,6 +85,7 @@ pub(crate) fn acm(profile: &Profile, allowed: Vec<Coding>, margin_db: f64) -> Op
         margin_db,
         hysteresis_db: HYSTERESIS_DB,
         period: (u64::from(profile.settings.acm_refresh_ms) * 1_000_000).max(1),
+        phase: 0,
         superframe: profile.return_link.superframe_ns,
         reports_thresholds: false,
     })

@@ -40,6 +40,8 @@ pub struct Config {
     pub timing: Timing,
     /// Whether `OpenSAND`'s timing includes its losses and FIFOs.
     pub opensand_defects: bool,
+    /// Time by which each forward tick of `OpenSAND` is late, ns.
+    pub opensand_drift_ns: u64,
     /// GW to ST.
     pub forward: Direction,
     /// ST to GW.
@@ -162,6 +164,10 @@ struct Fields {
     /// take the queue limits from the FIFO sizes of the profile
     #[serde(default)]
     opensand_defects: bool,
+    /// with the defects of `OpenSAND`: time by which each forward tick starts the next one late, us
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 5000))]
+    opensand_drift_us: u64,
     #[schemars(with = "DirectionFields")]
     forward: Value,
     #[serde(rename = "return")]
@@ -252,6 +258,7 @@ fn config(value: Value, sha256: String, traces: &Traces<'_>) -> serde_json::Resu
         seed: fields.seed,
         timing: fields.timing,
         opensand_defects: fields.opensand_defects,
+        opensand_drift_ns: fields.opensand_drift_us * 1000,
         forward: direction::read(&fields.forward, traces)?,
         return_link: direction::read(&fields.return_link, traces)?,
         terrestrial_delay_ns: fields.terrestrial_one_way_delay_ms.ns(),

@@ -156,6 +156,14 @@ fn defects(config: &Value, faults: &mut Faults) {
             "opensand_defects: needs the timing of OpenSAND (\"timing\": \"opensand\")".into(),
         );
     }
+    let drifts = config["opensand_drift_us"]
+        .as_u64()
+        .is_some_and(|it| it > 0);
+    if drifts && config["opensand_defects"] != true {
+        faults.push(
+            "opensand_drift_us: is one of OpenSAND's defects (\"opensand_defects\": true)".into(),
+        );
+    }
 }
 
 /// One device cannot be two ends.

@@ -46,18 +46,18 @@ pub fn links(config: &Config, profile: &Profile) -> Links {
     let (st, settings) = (&profile.st_profile.physical, &profile.settings);
     let forward = LinkConfig {
         reception: reception(profile.forward_es_n0_db(1), st.minimal_es_n0_db),
-        acm: forward_acm(profile, config.opensand_defects),
+        acm: forward_acm(profile, config.timing, config.opensand_defects),
         signalling: demand::signalling(config.timing, profile),
         classes: classes(config, &profile.gw_qos),
         ..radio(forward, &config.forward, forward_queue, seed(0))
     };
     let demand = demand::demand(&config.others, profile, &forward);
     let is_scpc = profile.return_link.scpc.is_some();
-    let random_access = random_access(profile);
+    let random_access = random_access(profile).filter(|_| config.timing == Timing::Standard);
     let return_acm = if is_scpc {
         scpc_acm(profile, &forward.carrier)
-    } else if random_access.is_some() {
-        // A burst keeps the waveform of the start.
+    } else if profile.random_access().is_some() || config.satellite.is_none() {
+        // A burst keeps the waveform of the start; OpenSAND's return link is planned with it.
         None
     } else {
         let waveforms = waveforms(config.timing, profile);
@@ -188,13 +188,9 @@ fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
                 tick: down.tick_ns,
                 label,
                 defects: config.opensand_defects,
+                drift: config.opensand_drift_ns,
             },
-            Carrier::OpenSandReturn {
-                symbol_rate: up.symbol_rate,
-                waveform: up.waveform,
-                superframe: up.superframe_ns,
-                slots: demand::slots(timing, profile).most,
-            },
+            opensand_return(config, profile),
         ],
     };
     let scpc = up.scpc.as_ref().map(|scpc| Carrier::Forward {
@@ -205,6 +201,27 @@ fn carriers(config: &Config, profile: &Profile) -> [Carrier; 2] {
         label: profile.gw.mac,
     });
     [forward, scpc.unwrap_or(back)]
+}
+
+/// The return link on `OpenSAND`'s ticks. Only plans have one with random access: an idle terminal
+/// sends at the start of each SA frame. Where `OpenSAND` carries the segment, its return link need
+/// not be one of satlink's: without slots it is planned with one.
+fn opensand_return(config: &Config, profile: &Profile) -> Carrier {
+    let up = &profile.return_link;
+    let planned = demand::slots(Timing::OpenSand, profile);
+    let (superframes, slots) = match profile.random_access() {
+        Some(it) => (u64::from(it.superframes), planned.carrier),
+        None => (1, planned.most),
+    };
+    Carrier::OpenSandReturn {
+        symbol_rate: up.symbol_rate,
+        waveform: up.waveform,
+        superframe: up.superframe_ns * superframes,
+        slots: match config.satellite {
+            Some(_) => slots,
+            None => slots.max(1),
+        },
+    }
 }
 
 /// What of a configuration a return carrier without assigned slots does not have, one line each.

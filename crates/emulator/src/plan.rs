@@ -553,6 +553,36 @@ mod tests {
         assert!((above - 22.25).abs() < 1e-6, "{above}");
     }
 
+    /// Where `OpenSAND` carries the segment it judges the return link, and satlink plans it.
+    #[test]
+    fn p55_return_links_that_opensand_judges_are_planned_on_its_ticks() {
+        let relayed = |value: &mut Value| {
+            value["timing"] = json!("opensand");
+            for end in ["st", "gw"] {
+                value.as_object_mut().unwrap().remove(end);
+            }
+        };
+        let above = |plan: &Value, which: &str| {
+            let rtt = |name: &str| plan["rtt_ms"][name].as_f64().unwrap();
+            rtt(which) - rtt("configured")
+        };
+        // 4 ms, a tick, and an SA frame of three superframes.
+        let random = planned("geo-aloha", relayed);
+        assert!((above(&random, "min") - 4.0).abs() < 1e-6);
+        assert!((above(&random, "max") - 4.0 - 10.0 - 79.5).abs() < 1e-6);
+        assert!(above(&planned("geo-scpc", relayed), "min") > 0.0);
+        let config = parse(&{
+            let mut value = example("geo");
+            relayed(&mut value);
+            value.to_string()
+        });
+        let mut profile = profile::load(&config.as_ref().unwrap().profile).unwrap();
+        profile.st_profile.dama.cra_kbps = 0;
+        let unplanned = plan(&config.unwrap(), &profile).unwrap();
+        let unplanned = serde_json::to_value(unplanned).unwrap();
+        assert_eq!(unplanned["return"]["slots_per_superframe"], 1);
+    }
+
     #[test]
     fn a_step_below_a_frame_is_advised_against() {
         let advice = |step_ms: f64| {

@@ -27,6 +27,8 @@ pub struct Acm {
     pub hysteresis_db: f64,
     /// Time between two reports, above 0.
     pub period: Nanos,
+    /// Time of the first report, counted from the start of the link.
+    pub phase: Nanos,
     /// Superframe of the return link, above 0.
     pub superframe: Nanos,
     /// Whether reports have thresholds of MODCODs ([`dvb::opensand::reported_db`]) instead of the
@@ -78,7 +80,7 @@ struct Report {
 }
 
 impl Loop {
-    /// The loop, with the first measurement at `since`.
+    /// The loop of a link that starts at `since`.
     pub(crate) fn new(acm: &Acm, selector: Selector<Coding>, since: Nanos) -> Self {
         Self {
             is_planned: matches!(selector.current(), Coding::Waveform(..)),
@@ -86,7 +88,7 @@ impl Loop {
             period: acm.period,
             superframe: acm.superframe,
             reports_thresholds: acm.reports_thresholds,
-            next: since,
+            next: since.saturating_add(acm.phase),
             reports: VecDeque::new(),
             known: None,
             is_held: false,

@@ -52,6 +52,8 @@ pub enum Carrier {
         /// [`dvb::opensand::SMALLEST_REST`], the frame stays open and every packet that waits is
         /// lost.
         defects: bool,
+        /// Time by which each tick starts the next one late. The symbols of a tick do not change.
+        drift: Nanos,
     },
     /// The return link as `OpenSAND` 8.2 schedules it: all bursts of a superframe, of Ethernet
     /// frames, at its tick.
@@ -125,11 +127,16 @@ impl Carrier {
             } => Some(
                 (waveform.payload_bytes * 8) as f64 * f64::from(slots) * 1e9 / superframe as f64,
             ),
-            Self::OpenSandForward { modcod, tick, .. } => {
+            Self::OpenSandForward {
+                modcod,
+                tick,
+                drift,
+                ..
+            } => {
                 let per_tick =
                     self.symbols_per_tick() as f64 / opensand::bbframe_symbols(modcod) as f64;
                 let bits = (opensand::bbframe_payload(modcod) * 8) as f64;
-                Some(bits * per_tick * 1e9 / tick as f64)
+                Some(bits * per_tick * 1e9 / (tick + drift) as f64)
             }
             Self::OpenSandReturn {
                 waveform,

@@ -2,7 +2,6 @@
 //! One interface for the frame formats: encapsulates packets in a frame and decapsulates them.
 
 use crate::Carrier;
-use dvb::opensand::EXTRA;
 use dvb::sdu::{ETHERNET_HEADER, Filled, SIGNALLING, Service};
 use dvb::{gse, rle};
 
@@ -44,7 +43,6 @@ enum Receiving {
 const fn header(carrier: &Carrier) -> Option<usize> {
     match carrier {
         Carrier::Forward { .. } | Carrier::Return { .. } => Some(0),
-        Carrier::OpenSandForward { defects: true, .. } => Some(ETHERNET_HEADER + EXTRA),
         Carrier::OpenSandForward { .. } | Carrier::OpenSandReturn { .. } => Some(ETHERNET_HEADER),
         Carrier::Line { .. } | Carrier::Wire => None,
     }
@@ -104,10 +102,10 @@ impl Encapsulator {
         let next = |packet: &mut Vec<u8>| {
             let got = next(packet);
             if got && header > 0 {
-                let mut ethernet = [0; ETHERNET_HEADER + EXTRA];
+                let mut ethernet = [0; ETHERNET_HEADER];
                 let protocol = dvb::sdu::protocol_type(packet).unwrap_or(0);
-                ethernet[header - 2..header].copy_from_slice(&protocol.to_be_bytes());
-                packet.splice(..0, ethernet[..header].iter().copied());
+                ethernet[ETHERNET_HEADER - 2..].copy_from_slice(&protocol.to_be_bytes());
+                packet.splice(..0, ethernet);
             }
             got
         };

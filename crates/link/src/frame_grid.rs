@@ -49,16 +49,21 @@ impl Grid {
                 den: u128::from(slots),
                 burst: Some(carrier.frame_duration()),
             }),
-            Carrier::OpenSandForward { tick, .. }
-            | Carrier::OpenSandReturn {
-                superframe: tick, ..
-            } => Some(Self {
-                origin,
-                num: u128::from(tick),
-                den: 1,
-                burst: Some(OPENSAND_POLLS),
-            }),
+            Carrier::OpenSandForward { tick, drift, .. } => {
+                Some(Self::ticks(origin, tick.saturating_add(drift)))
+            }
+            Carrier::OpenSandReturn { superframe, .. } => Some(Self::ticks(origin, superframe)),
             Carrier::Line { .. } | Carrier::Wire => None,
+        }
+    }
+
+    /// Ticks of `OpenSAND`.
+    fn ticks(origin: Nanos, distance: Nanos) -> Self {
+        Self {
+            origin,
+            num: u128::from(distance),
+            den: 1,
+            burst: Some(OPENSAND_POLLS),
         }
     }
 

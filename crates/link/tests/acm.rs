@@ -26,6 +26,7 @@ fn acm(margin_db: f64) -> Acm {
         hysteresis_db: 0.3,
         period: S,
         superframe: SUPERFRAME,
+        phase: 0,
         reports_thresholds: false,
     }
 }
@@ -150,6 +151,7 @@ fn the_loop_chooses_what_the_carrier_can_send() {
         tick: 2_500_000,
         label,
         defects: false,
+        drift: 0,
     };
     let mut link = Link::new(adaptive(tick, 16.5, acm(0.0))).unwrap();
     link.set(S, &Change::Attenuation(30.0)).unwrap();
@@ -324,6 +326,24 @@ fn a_fade_faster_than_the_margin_loses_frames_until_the_loop_has_followed() {
         seconds[12].frames[13] > 0 && seconds[12].frames.iter().filter(|it| **it > 0).count() == 1
     );
     assert!(seconds[20].frames[28] > 0);
+}
+
+/// A terminal of `OpenSAND` reports with its next capacity request: frames are lost until then, and
+/// until the report has travelled.
+#[test]
+fn a_later_report_loses_more_of_a_fade() {
+    let lost = |phase| {
+        let fade = |t_s: f64| if t_s < 5.0 { 0.0 } else { 10.0 };
+        let loop_ = Acm { phase, ..acm(1.0) };
+        saturated(loop_, 8, fade)
+            .iter()
+            .map(|it| it.lost)
+            .sum::<u64>() as f64
+    };
+    let (at_once, later) = (lost(0), lost(S / 2));
+    let ratio = later / at_once;
+    // 0.52 s of travel, and half a period more.
+    assert!((1.8..2.1).contains(&ratio), "{at_once} {later}");
 }
 
 /// Compares with a file of this folder. Made by the tests: `GOLDEN=1 cargo test -p satlab-link`

@@ -38,6 +38,7 @@ fn adaptive() -> LinkConfig {
             hysteresis_db: 0.3,
             period: 300 * MS,
             superframe: SUPERFRAME,
+            phase: 0,
             reports_thresholds: false,
         }),
         signalling: Some(Signalling {

@@ -45,6 +45,7 @@ fn adaptive(index: u8, es_n0_db: f64) -> LinkConfig {
             hysteresis_db: 0.3,
             period: S,
             superframe: SUPERFRAME,
+            phase: 0,
             reports_thresholds: false,
         }),
         ..terminal(index, 28)

@@ -42,7 +42,7 @@ pub(crate) struct Layout {
 
 /// Finds the files: those of [`FILES`]; or a folder with `infrastructure.xml` and `profile.xml` for
 /// each entity, in the folder itself or in `entities`, with `topology.xml` next to them or in one
-/// of them.
+/// of them. Files that the command line tool has filled in are taken instead of their templates.
 pub(crate) fn find(dir: &Path, faults: &mut Faults) -> Layout {
     if let Some(old) = FILES_OF_5.iter().find(|name| is_there(dir, name)) {
         faults.push(Fault {
@@ -102,13 +102,13 @@ fn of_entities(dir: &Path, entities: &[Entity], faults: &mut Faults) -> Layout {
     let [satellites, mut gateways, terminals] = ["Satellite", "Gateway", "Terminal"].map(of);
     let file = |found: &[&Entity], role: &str, name: &str| {
         let folder = found.first().map_or(role, |entity| entity.folder.as_str());
-        format!("{folder}/{name}")
+        newest(dir, &format!("{folder}/{name}"))
     };
     let nested = entities
         .iter()
         .map(|entity| format!("{}/topology.xml", entity.folder));
     let topology = std::iter::once("topology.xml".to_owned()).chain(nested);
-    let mut topology = topology.into_iter();
+    let mut topology = topology.map(|name| newest(dir, &name));
     let topology = topology.find(|name| is_there(dir, name));
     let topology = topology.unwrap_or_else(|| "topology.xml".into());
     // The first terminal's gateway comes first.
@@ -118,7 +118,10 @@ fn of_entities(dir: &Path, entities: &[Entity], faults: &mut Faults) -> Layout {
     refuse_split(dir, &gateways, faults);
     let further = |found: &[&Entity]| {
         let others = found.iter().skip(1);
-        let file = |it: &&Entity| (it.id, format!("{}/profile.xml", it.folder));
+        let file = |it: &&Entity| {
+            let profile = format!("{}/profile.xml", it.folder);
+            (it.id, newest(dir, &profile))
+        };
         others.map(file).collect()
     };
     Layout {
@@ -155,7 +158,8 @@ pub(crate) fn gateways_of(dir: &Path, topology: &str, terminals: &[u8]) -> BTree
 fn refuse_split(dir: &Path, gateways: &[&Entity], faults: &mut Faults) {
     for split in gateways.iter().skip(1).filter(|it| it.kind != "Gateway") {
         faults.push(Fault {
-            file: (dir.join(&split.folder).join("infrastructure.xml"))
+            file: dir
+                .join(newest(dir, &infrastructure(&split.folder)))
                 .display()
                 .to_string(),
             line: 0,
@@ -175,7 +179,7 @@ fn entities(parent: &Path, prefix: &str) -> Vec<Entity> {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     names.sort();
-    names.retain(|name| is_there(&parent.join(name), "infrastructure.xml"));
+    names.retain(|name| is_there(parent, &newest(parent, &infrastructure(name))));
     names.truncate(MOST_ENTITIES);
     names
         .iter()
@@ -183,10 +187,26 @@ fn entities(parent: &Path, prefix: &str) -> Vec<Entity> {
         .collect()
 }
 
+fn infrastructure(folder: &str) -> String {
+    format!("{folder}/infrastructure.xml")
+}
+
+/// The file that `OpenSAND`'s command line tool has filled in, next to its template: of
+/// `topology.xml` it is `topology_updated.xml`. The template, where there is none.
+pub(crate) fn newest(dir: &Path, template: &str) -> String {
+    let filled = template.replace(".xml", "_updated.xml");
+    if is_there(dir, &filled) {
+        filled
+    } else {
+        template.to_owned()
+    }
+}
+
 /// What cannot be read is reported when it is loaded: here it is taken by its folder's name.
 fn entity(parent: &Path, prefix: &str, name: &str) -> Entity {
     let mut ignored = Faults::default();
-    let source = Source::read(&parent.join(name), "infrastructure.xml", &mut ignored);
+    let file = newest(parent, &infrastructure(name));
+    let source = Source::read(parent, &file, &mut ignored);
     let read = source.and_then(|source| {
         let document = source.parse(&mut ignored)?;
         let place = source.root(&document)?.get("entity")?;

@@ -259,7 +259,7 @@ impl<'a> Roots<'a> {
 
 /// The element table guards every value that `assemble` reads; this says so instead of passing
 /// silently, should it not.
-fn incomplete(dir: &Path) -> Fault {
+pub(crate) fn incomplete(dir: &Path) -> Fault {
     Fault {
         file: dir.display().to_string(),
         line: 0,

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use crate::entities::{GATEWAY, Role, SATELLITE, TERMINAL, address, entity_items};
 use crate::fault::Faults;
-use crate::layout::{self, Layout};
+use crate::layout::{self, Layout, newest};
+use crate::load::incomplete;
 use crate::xml_file::{Place, Source};
 
 /// What an entity of `OpenSAND` needs of its machine; plays no part in the emulation of frames.
@@ -68,7 +69,10 @@ pub fn platform(dir: &Path) -> Result<Platform, Faults> {
     let mut faults = Faults::default();
     let layout = layout::find(dir, &mut faults);
     let found = parse(dir, &layout, &mut faults);
-    let faults = faults.sorted();
+    let mut faults = faults.sorted();
+    if found.is_none() && faults.is_empty() {
+        faults.push(incomplete(dir));
+    }
     found.filter(|_| faults.is_empty()).ok_or(faults)
 }
 
@@ -81,8 +85,8 @@ fn parse(dir: &Path, layout: &Layout, faults: &mut Faults) -> Option<Platform> {
         own.profile = profile_of(dir, layout, at);
         let others = match at {
             0 => Vec::new(),
-            1 => further(&root, role, &own, &layout.further_gateways),
-            _ => further(&root, role, &own, &layout.further),
+            1 => further((dir, &root), role, &own, &layout.further_gateways),
+            _ => further((dir, &root), role, &own, &layout.further),
         };
         Some((own, others))
     };
@@ -114,6 +118,7 @@ fn profile_of(dir: &Path, layout: &Layout, at: usize) -> Option<String> {
         2 => Some(layout.names[5].clone()),
         _ => {
             let name = layout.names[at].replace("infrastructure", "profile");
+            let name = newest(dir, &name.replace("_updated", ""));
             dir.join(&name).is_file().then_some(name)
         }
     }
@@ -132,11 +137,20 @@ fn station(root: &Place<'_>, role: &Role, faults: &mut Faults) -> Option<Station
             missing.fault(faults, "missing", "the entity's machine needs it");
         }
     }
+    let entity_id = section.value("entity_id");
+    if entity_id.is_none() && section.text_at("entity_id").is_some() {
+        let wrong = root.child_named(&format!("{}/entity_id", role.section));
+        wrong.fault(
+            faults,
+            "is not a number from 0 to 255",
+            "write the id of the entity",
+        );
+    }
     let text = |name: &str| Some(section.text_at(name)?.to_owned());
     let keeps_files = root.text_at("storage/enable_local") == Some("true");
     let path_local = || Some(root.text_at("storage/path_local")?.to_owned());
     Some(Station {
-        entity_id: section.value("entity_id")?,
+        entity_id: entity_id?,
         emu_address: address(&section),
         tap_iface: text("tap_iface"),
         mac_address: text("mac_address"),
@@ -150,7 +164,7 @@ fn station(root: &Place<'_>, role: &Role, faults: &mut Faults) -> Option<Station
 /// The other entities of the list, with the TAP of `own` and its files where they have none of
 /// their own (`profiles`, by id).
 fn further(
-    root: &Place<'_>,
+    (dir, root): (&Path, &Place<'_>),
     role: &Role,
     own: &Station,
     profiles: &[(u8, String)],
@@ -159,15 +173,15 @@ fn further(
     let station = |item: &Place<'_>| {
         let id: u8 = item.value("entity_id").filter(|id| *id != own.entity_id)?;
         let profile = profiles.iter().find(|(of, _)| *of == id);
-        let own_file = profile.map(|(_, name)| name.replace("profile", "infrastructure"));
-        let folder = own_file.filter(|name| name.ends_with("/infrastructure.xml"));
+        let folder = profile.and_then(|(_, name)| Some(name.rsplit_once('/')?.0));
+        let own_file = folder.map(|it| newest(dir, &format!("{it}/infrastructure.xml")));
         Some(Station {
             entity_id: id,
             emu_address: address(item),
             tap_iface: own.tap_iface.clone(),
             mac_address: item.text_at("mac_address").map(str::to_owned),
             path_local: own.path_local.clone(),
-            infrastructure: folder.unwrap_or_else(|| own.infrastructure.clone()),
+            infrastructure: own_file.unwrap_or_else(|| own.infrastructure.clone()),
             profile: profile
                 .map(|(_, name)| name.clone())
                 .or_else(|| own.profile.clone()),

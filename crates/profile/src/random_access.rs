@@ -43,6 +43,11 @@ pub(crate) fn read(
     if st.text_at("access/settings/ra_enabled") != Some("true") {
         return None;
     }
+    st.nearest("access/settings/ra_enabled").note(
+        faults,
+        "OpenSAND 8.2.0 looks for it in access/random_access, where it refuses it: none of its terminals has random access",
+        "use satlink, or dama_enabled and a carrier of type DAMA",
+    );
     let algo = "access/random_access/saloha_algo";
     if gw.text_at(algo).is_none() {
         let remedy = "write CRDSA or DSA";

@@ -2,7 +2,7 @@
 //! Checks of `topology.xml`: tables, carriers, spots and assignments agree with the standards and
 //! with the entities.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use dvb::modcod::ModCod;
 use dvb::rcs2::Waveform;
@@ -10,7 +10,7 @@ use dvb::rcs2::Waveform;
 use crate::element_check::UNSUPPORTED;
 use crate::entities::Entities;
 use crate::fault::Faults;
-use crate::spots::{Membership, carrier_ids, is_scpc, membership};
+use crate::spots::{Membership, carrier_ids, is_random, is_scpc, membership};
 use crate::xml_file::Place;
 
 /// Checks `topology.xml` against the standard's tables and the entities.
@@ -21,6 +21,7 @@ pub(crate) fn check(topology: &Place<'_>, entities: Option<&Entities>, faults: &
         for band in ["forward_band", "return_band"] {
             refuse_many_of_a_group(spot, band, faults);
         }
+        note_limits_of_opensand(spot, faults);
         spot.items("forward_band")
             .iter()
             .for_each(|carrier| check_ratio(carrier, faults));
@@ -48,6 +49,27 @@ fn refuse_many_of_a_group(spot: &Place<'_>, band: &str, faults: &mut Faults) {
         );
         spot.nearest(band)
             .refuse(faults, reason, "keep one <item> of each group");
+    }
+}
+
+/// What satlink carries, and `OpenSAND` 8.2.0 does not.
+fn note_limits_of_opensand(spot: &Place<'_>, faults: &mut Faults) {
+    let group = |it: &Place<'_>| it.text_at("group").map(str::to_owned);
+    let groups: BTreeSet<_> = (spot.items("forward_band").iter())
+        .filter_map(group)
+        .collect();
+    if groups.len() > 1 {
+        let reason = "the gateway of OpenSAND 8.2.0 crashes where forward carriers have two groups";
+        let remedy = "for --emulator opensand keep one group";
+        spot.nearest("forward_band").note(faults, reason, remedy);
+    }
+    for carrier in spot.items("return_band").iter().filter(|it| is_random(it)) {
+        let ids = carrier.text_at("wave_form").unwrap_or_default();
+        if ids.contains(['-', ';', ',']) {
+            let reason = "OpenSAND 8.2.0 has random access with one waveform alone";
+            let remedy = "for --emulator opensand keep one id";
+            carrier.nearest("wave_form").note(faults, reason, remedy);
+        }
     }
 }
 

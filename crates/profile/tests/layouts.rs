@@ -388,3 +388,67 @@ fn p343_folders_of_several_gateways_are_read_with_the_spots_of_their_terminals()
     let faults = load(dir.path()).unwrap_err().to_string();
     assert!(faults.contains("Gateway Phy is not supported"), "{faults}");
 }
+
+#[test]
+fn files_that_the_command_line_tool_filled_in_are_taken_instead_of_their_templates() {
+    let geo = load(&shipped("geo")).unwrap();
+    let dir = laid_out(&shipped("geo"), &LAYOUTS[0]);
+    for name in LAYOUTS[0] {
+        let path = dir.path().join(name);
+        let filled = path.with_file_name(
+            name.rsplit('/')
+                .next()
+                .unwrap()
+                .replace(".xml", "_updated.xml"),
+        );
+        fs::rename(&path, filled).unwrap();
+        fs::write(&path, "<model version=\"1.0.0\"><root/></model>").unwrap();
+    }
+    let found = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(found.forward, geo.forward);
+    let machines = platform(dir.path()).unwrap();
+    assert_eq!(machines.topology, "topology_updated.xml");
+    assert_eq!(machines.st.infrastructure, "st/infrastructure_updated.xml");
+    assert_eq!(
+        machines.st.profile.as_deref(),
+        Some("st/profile_updated.xml")
+    );
+    assert_eq!(machines.sat.profile, None);
+}
+
+#[test]
+fn what_satlink_carries_and_8_2_0_does_not_is_a_warning() {
+    let warned = |name: &str| {
+        let found = load(&shipped(name)).unwrap();
+        let warnings = found.warnings.as_slice().iter();
+        let lines = warnings.map(|it| format!("{}: {}", it.element, it.reason));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert!(warned("geo-terminals").contains("forward carriers have two groups"));
+    let aloha = warned("geo-aloha");
+    assert!(
+        aloha.contains("random access with one waveform alone"),
+        "{aloha}"
+    );
+    assert!(
+        aloha.contains("access/settings/ra_enabled: OpenSAND 8.2.0 looks for it"),
+        "{aloha}"
+    );
+    for name in ["geo", "leo", "geo-acm", "geo-dama", "geo-scpc", "geo-spots"] {
+        assert_eq!(warned(name), "", "{name}");
+    }
+}
+
+#[test]
+fn an_entity_without_a_usable_id_is_refused_with_the_reason() {
+    let id = "<entity_id>1</entity_id>";
+    let dir = edited(&[("infrastructure_st.xml", id, "<entity_id>ST</entity_id>")]);
+    let faults = platform(dir.path()).unwrap_err();
+    assert_eq!(
+        reasons(&faults),
+        [(
+            "entity/entity_st/entity_id",
+            "is not a number from 0 to 255"
+        )]
+    );
+}

@@ -126,6 +126,7 @@ fn terminal(profile: &Profile) -> String {
         tick: down.tick_ns,
         label,
         defects: false,
+        drift: 0,
     };
     let kbps = |carrier: Carrier| carrier.rate_bps().unwrap_or(0.0) / 1e3;
     let forward = format!(

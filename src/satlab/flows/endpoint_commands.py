@@ -15,7 +15,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError, HostError
 from satlab.flows import connection_migration, udp_traffic
 from satlab.lab.pki import Pki
-from satlab.run.congestion_controls import CONTROLS
+from satlab.run.host_needs import CONTROLS
 
 FIRST_PORT = 4433
 """Server's port of the first flow; each further flow has the next one."""

@@ -5,6 +5,7 @@ certificate authority.
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -34,6 +35,9 @@ the run has ended.
 """
 
 
+OPEN_FILES = {"satlab_pep": 1 << 20}
+"""Open files of jobs that need more than others: PEPsal sets this limit, and ends where it may not.
+"""
 BROWSERS = frozenset({"satlab_page_load", "satlab_video"})
 """Jobs that measure their browser's waits for a core themselves: sampling its 200 threads from
 outside costs CPU time.
@@ -117,7 +121,7 @@ class LabHost:
             name=node,
             capabilities=capabilities,
             packet_rings="net_raw" in capabilities,
-            limits=JOB_LIMITS,
+            limits=replace(JOB_LIMITS, open_files=OPEN_FILES.get(job, JOB_LIMITS.open_files)),
             variables={**variables, **(layers.variables() if layers else {})},
         )
         spec = self._specs / f"{number}.json"

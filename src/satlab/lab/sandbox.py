@@ -39,6 +39,7 @@ class Limits:
     processes: int = 256
     disk_bytes: int = 1 << 30
     files: int = 20_000
+    open_files: int = 4096
     grace_s: float = 2.0
     descendants_grace_s: float = 0.0
 

@@ -20,7 +20,7 @@ host.
 """
 OPENSAND_RATE = (0.90, 1.01)
 """Steady forward rate of OpenSAND 8.2.0 as a share of the planned rate of its ticks. The released
-version loses packets at saturation: 0.90 to 0.96 with QPSK 1/4 at 40 Mbaud, 0.60 with geo-acm.
+version loses packets at saturation: 0.90 to 0.96 with QPSK 1/4 at 40 Mbaud, 0.87 with geo-acm.
 Without that defect the share is 0.995, and 0.92 with geo-acm: a margin of 1 dB makes OpenSAND use
 MODCOD 26, while the plan has 28.
 """

@@ -369,6 +369,7 @@ class LinkConfig(LinkModel):
     lenient: bool = False
     timing: Timing = "standard"
     opensand_defects: bool = False
+    opensand_drift_us: int = 0
     seed: Seed
     forward: Direction
     return_: Direction = Field(validation_alias=RETURN, serialization_alias="return")
@@ -414,7 +415,8 @@ class LinkRequest:
     the profile's terminals for the topology's further terminals, in order; empty: these equal the
     ST. `lan_loss` is the share of packets lost on the client's LAN, each way. `lenient`: accept
     faults of a profile that OpenSAND's loader accepts. `opensand_defects`: emulate the losses and
-    FIFOs of 8.2.0; only with OpenSAND's timing.
+    FIFOs of 8.2.0; only with OpenSAND's timing. `opensand_drift_us`: the time by which each forward
+    tick is late; only with these defects.
     """
 
     profile: Path
@@ -422,6 +424,7 @@ class LinkRequest:
     seed: int = 1
     timing: Timing = "standard"
     opensand_defects: bool = False
+    opensand_drift_us: int = 0
     forward: Direction = field(default_factory=Direction)
     return_: Direction = field(default_factory=Direction)
     terrestrial_one_way_delay_ms: float | None = None
@@ -476,6 +479,7 @@ def build_config(
             lenient=request.lenient,
             timing=request.timing,
             opensand_defects=request.opensand_defects,
+            opensand_drift_us=request.opensand_drift_us,
             seed=request.seed,
             forward=request.forward,
             return_=request.return_,

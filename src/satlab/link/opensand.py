@@ -33,6 +33,10 @@ SOCKET_BUFFER_BYTES = 1048580
 """OpenSAND's default `udp_rmem`, for bursts of BBFRAMEs. The kernel limits it to net.core.rmem_max.
 """
 RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
+UNTAGGED = (
+    "OpenSAND finds the class of a packet by the priority in its VLAN tag, and a lab has no tags: all"
+    " packets are in the class of default_pcp. satlink finds it by DSCP"
+)
 
 _FIRST_FURTHER = 100
 """Last byte of the addresses of further terminals on the satellite network, minus their ids."""
@@ -197,13 +201,14 @@ class Platform:
         }
 
     def notes(self) -> list[str]:
-        """Return the parts of the profile that this host does not support."""
+        """Return the parts of the profile that this host, or a lab, does not support."""
         rmem_max = int(RMEM_MAX.read_text())
         if rmem_max >= SOCKET_BUFFER_BYTES:
-            return []
+            return [UNTAGGED]
         return [
+            UNTAGGED,
             f"OpenSAND's socket buffers are cut to {rmem_max} bytes and may lose bursts of frames: "
-            f"sysctl net.core.rmem_max={SOCKET_BUFFER_BYTES}"
+            f"sysctl net.core.rmem_max={SOCKET_BUFFER_BYTES}",
         ]
 
 
@@ -302,6 +307,14 @@ def _misfits_of_tap(place: str, entity: GroundEntity, taken: set[str]) -> Iterat
     if not _MAC.fullmatch(entity.mac_address):
         reason = f"{entity.mac_address} is not a MAC address, and the TAP needs one"
         yield Fault(f"{place}/mac_address", reason, "six bytes, such as 00:00:00:00:00:02")
+    elif is_multicast(entity.mac_address):
+        reason = f"{entity.mac_address} is a multicast address, which no interface can have"
+        yield Fault(f"{place}/mac_address", reason, "satlab profile import replaces it")
+
+
+def is_multicast(mac: str) -> bool:
+    """Return whether this is a MAC address of a group: bit 0 of the first byte is 1."""
+    return bool(_MAC.fullmatch(mac)) and int(mac[:2], 16) % 2 == 1
 
 
 # --- logs and exit codes --------------------------------------------------------------------------

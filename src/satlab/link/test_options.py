@@ -196,6 +196,7 @@ def test_every_option_survives_the_printed_command_line(
         "terrestrial_delay_ms": 1.5,
         "queue_bdp": 2.0,
         "opensand_defects": True,
+        "opensand_drift_us": 200,
         "loss": 0.1,
         "timing": "opensand",
         "jitter_ms": 3.0,

@@ -15,8 +15,10 @@ from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.topology import NetworkKind, Role, Topology
 from satlab.link import opensand, opensand_xml
-from satlab.link.config import LinkModel
-from satlab.link.opensand import Description, Entity
+from satlab.link.config import LinkModel, build_config
+from satlab.link.opensand import Description, Entity, GroundEntity
+from satlab.link.options import LinkOptions
+from satlab.link.plan import plan_link
 from satlab.link.satlink import ask
 
 _SERIES = (
@@ -58,6 +60,9 @@ class Imported:
     target: Path
     entities: tuple[str, ...]
     inspection: Inspection
+    refused: tuple[str, ...]
+    """Why satlink does not run it, though nothing in the profile is unsupported or faulty."""
+    needs_lenient: bool
 
     def lines(self) -> Iterator[str]:
         """Yield the entities, the link, what satlink cannot do, and the place of the profile."""
@@ -67,19 +72,22 @@ class Imported:
         yield from (f"warning: {line}" for line in self.inspection.warnings)
         yield from (
             f"satlink cannot: {line}"
-            for line in (*self.inspection.unsupported, *self.inspection.faults)
+            for line in (*self.inspection.unsupported, *self.inspection.faults, *self.refused)
         )
-        carries = not (self.inspection.unsupported or self.inspection.faults)
-        yield f"{self.target}: for " + (
-            "satlink and OpenSAND" if carries else "OpenSAND alone (--emulator opensand)"
-        )
+        if self.inspection.unsupported or self.inspection.faults or self.refused:
+            yield f"{self.target}: for OpenSAND alone (--emulator opensand)"
+        elif self.needs_lenient:
+            yield f"{self.target}: for satlink with --lenient (see the warnings) and OpenSAND"
+        else:
+            yield f"{self.target}: for satlink and OpenSAND"
 
 
 def run(source: Path, target: Path, satlink: Path = paths.SATLINK) -> Imported:
     """Read the profile in `source` and write it to the new folder `target`, with the addresses of
     lab.yml.
 
-    The rest is unchanged, whether satlink carries it or not; files of values over time are copied.
+    MACs of entities that are multicast are replaced: no interface can have them. The rest is
+    unchanged, whether satlink carries it or not; files of values over time are copied.
 
     Raises:
         ConfigError: there is no such profile, a machine's needs are not in it, or `target` exists.
@@ -91,18 +99,51 @@ def run(source: Path, target: Path, satlink: Path = paths.SATLINK) -> Imported:
         raise ConfigError(f"{source}: no such folder")
     found = opensand.describe(source.resolve(), satlink)
     lab = topology.load(paths.LAB_FILE)
-    addresses = dict(_addresses(found, lab))
+    addresses, macs = dict(_addresses(found, lab)), dict(_usable_macs(found))
     target.mkdir(parents=True)
     for role in opensand.START_ORDER:
         root = opensand_xml.read(source / found.of(role).infrastructure)
-        _readdress(root, addresses)
+        _readdress(root, addresses, macs)
         opensand_xml.write(root, target / f"infrastructure_{role.value}.xml")
     for name, file in _files(found):
         _copy(source / file, target / name)
     inspection = ask(
         Inspection, satlink, "inspect", [str(target)], f"profile {source} is not usable"
     )
-    return Imported(target, tuple(_entities(found, addresses)), inspection)
+    shown = (*_filled_in(found), *_entities(found, addresses, macs))
+    refused, needs_lenient = tuple[str, ...](), False
+    if not (inspection.unsupported or inspection.faults):
+        needs_lenient = bool(_refusal(target, satlink, lenient=False))
+        refused = _refusal(target, satlink, lenient=True) if needs_lenient else ()
+    return Imported(target, shown, inspection, refused, needs_lenient)
+
+
+def _refusal(profile: Path, satlink: Path, *, lenient: bool) -> tuple[str, ...]:
+    """Return why satlink refuses a lab with this profile and all its terminals; empty if it does
+    not.
+    """
+    options = LinkOptions(profile=str(profile.resolve()), lenient=lenient)
+    try:
+        further = options.profile_terminals(satlink)
+        topology_ = options.topology(further)
+        request = options.request(terminals=further)
+        plan_link(build_config(topology_, "import", request, metrics=profile / "metrics"), satlink)
+    except ConfigError as error:
+        return tuple(map(str, error.faults)) or (str(error),)
+    return ()
+
+
+def _filled_in(found: Description) -> Iterator[str]:
+    """Yield a line for each file that OpenSAND's command line tool filled in."""
+    entities = [found.sat, found.gw, found.st, *(one for _, one in _further(found))]
+    files = [found.topology, *(one.infrastructure for one in entities)]
+    files += [one.profile for one in entities if one.profile]
+    for file in dict.fromkeys(files):
+        if Path(file).stem.endswith(_FILLED_IN):
+            yield f"{file}: read instead of its template {file.replace(_FILLED_IN, '')}"
+
+
+_FILLED_IN = "_updated"
 
 
 def _files(found: Description) -> Iterator[tuple[str, str]]:
@@ -138,9 +179,21 @@ _FIRST = 100
 """Last byte of the addresses of further terminals and gateways, minus their ids."""
 
 
-def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
-    """Change the addresses of the entities of an infrastructure file, in their own sections and in
-    the lists.
+def _usable_macs(found: Description) -> Iterator[tuple[tuple[int, str], str]]:
+    """Yield a locally administered address for each entity whose MAC is multicast, as those that
+    OpenSAND's deployment tool proposes. Keys: the entity's id and its MAC in lower case.
+    """
+    for entity in (found.gw, found.st, *(one for _, one in _further(found))):
+        if isinstance(entity, GroundEntity) and opensand.is_multicast(entity.mac_address):
+            mac = f"02:00:00:00:00:{entity.entity_id:02x}"
+            yield (entity.entity_id, entity.mac_address.lower()), mac
+
+
+def _readdress(
+    root: ET.Element, addresses: dict[int, IPv4Address], macs: dict[tuple[int, str], str]
+) -> None:
+    """Change addresses and MACs of the entities of an infrastructure file, in their own sections
+    and in the lists.
     """
     own = [root.find(f"entity/entity_{role.value}") for role in (Role.SAT, Role.GW, Role.ST)]
     items = root.iterfind("infrastructure/*/item")
@@ -148,6 +201,9 @@ def _readdress(root: ET.Element, addresses: dict[int, IPv4Address]) -> None:
         leaf, entity_id = place.find("emu_address"), place.findtext("entity_id", "")
         if leaf is not None and entity_id.isdecimal() and int(entity_id) in addresses:
             leaf.text = str(addresses[int(entity_id)])
+        mac = place.find("mac_address")
+        if mac is not None and mac.text and entity_id.isdecimal():
+            mac.text = macs.get((int(entity_id), mac.text.lower()), mac.text)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -166,8 +222,10 @@ def _copy(source: Path, target: Path) -> None:
     opensand_xml.write(root, target)
 
 
-def _entities(found: Description, addresses: dict[int, IPv4Address]) -> Iterator[str]:
-    """Yield a line for each entity: where it was, and its address now."""
+def _entities(
+    found: Description, addresses: dict[int, IPv4Address], macs: dict[tuple[int, str], str]
+) -> Iterator[str]:
+    """Yield a line for each entity: where it was, and its address and MAC now."""
     names: dict[str, Entity] = {"sat": found.sat, "gw": found.gw, "st": found.st}
     for name, entity in {**names, **dict(_further(found))}.items():
         profile = f", {entity.profile}" if entity.profile else ""
@@ -175,3 +233,6 @@ def _entities(found: Description, addresses: dict[int, IPv4Address]) -> Iterator
             f"{name}: id {entity.entity_id}, {entity.infrastructure}{profile},"
             f" address {entity.emu_address}, now {addresses[entity.entity_id]}"
         )
+        old = entity.mac_address if isinstance(entity, GroundEntity) else ""
+        if (new := macs.get((entity.entity_id, old.lower()))) is not None:
+            yield f"{name}: MAC {old} is multicast, which no interface can have; now {new}"

@@ -31,7 +31,7 @@ from satlab.openbach.model import BoundScenario
 from satlab.run import (
     browser_yardstick,
     catalog,
-    congestion_controls,
+    host_needs,
     influx,
     ipv6_scenarios,
     manifest,
@@ -176,7 +176,7 @@ def prepare(request: RunRequest) -> PreparedRun:
         raise ConfigError(f"no node plays {', '.join(missing)}", hint=hint)
 
     # What else the run uses.
-    congestion_controls.check_congestion_controls(bound)
+    host_needs.check(bound)
     granted = privileges_file.load(request.privileges) if request.privileges else {}
     for page in web_target.names():
         web_target.load(page)

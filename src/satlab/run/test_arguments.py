@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from satlab.common import paths, yaml_text
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, HostError
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, scenario
-from satlab.run import catalog, congestion_controls, manifest, scenario_run, value_checks
+from satlab.run import catalog, host_needs, manifest, scenario_run, value_checks
 
+PEPS = ("haproxy", "pepsal")
 SCENARIOS = sorted(paths.SCENARIOS.glob("*.json"))
 
 
@@ -84,17 +85,17 @@ def test_p373_a_congestion_control_that_the_kernel_lacks_is_refused(name: str) -
 def test_p373_a_congestion_control_whose_module_is_installed_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(congestion_controls, "MODULES", tmp_path)
-    monkeypatch.setattr(congestion_controls, "CONTROLS", tmp_path / "controls")
+    monkeypatch.setattr(host_needs, "MODULES", tmp_path)
+    monkeypatch.setattr(host_needs, "CONTROLS", tmp_path / "controls")
     (tmp_path / "controls").write_text("reno cubic\n")
-    assert congestion_controls.congestion_controls() == {"reno", "cubic"}
+    assert host_needs.congestion_controls() == {"reno", "cubic"}
     place = tmp_path / platform.release()
     place.mkdir()
     (place / "modules.dep").write_text(
         "kernel/net/ipv4/tcp_bbr.ko.xz: kernel/net/x.ko\nkernel/net/sched/sch_fq.ko:\n"
     )
     (place / "modules.builtin").write_text("kernel/net/ipv4/tcp_vegas.ko\n")
-    assert congestion_controls.congestion_controls() == {"reno", "cubic", "bbr", "vegas"}
+    assert host_needs.congestion_controls() == {"reno", "cubic", "bbr", "vegas"}
 
 
 @pytest.mark.parametrize(
@@ -160,3 +161,26 @@ def test_the_digest_of_a_scenario_is_that_of_its_functions(tmp_path: Path) -> No
     document["openbach_functions"][0]["label"] = "another"
     written.write_text(json.dumps(document))
     assert manifest.scenario_sha256(written) != manifest.scenario_sha256(shipped)
+
+
+def test_a_pepsal_that_cannot_run_is_refused_before_a_lab_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = paths.SCENARIOS / "tcp.json"
+    loaded = scenario.load(file, descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes)
+    values = {pep: catalog.settings(file, loaded.arguments, {"pep": pep}) for pep in PEPS}
+    haproxy, pepsal = (scenario.bind(loaded, values[pep]) for pep in PEPS)
+    monkeypatch.setattr(host_needs, "STANDARD_PATH", str(tmp_path))
+    monkeypatch.setattr(host_needs, "STATUS", tmp_path / "status")
+    with pytest.raises(HostError, match="pepsal is not installed"):
+        host_needs.check(pepsal)
+    host_needs.check(haproxy)
+    program = tmp_path / "pepsal"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(host_needs.resource, "getrlimit", lambda _: (1024, 20_000))
+    (tmp_path / "status").write_text("CapInh:\t0\nCapEff:\t000001fffeffffff\n")
+    with pytest.raises(HostError, match="open files to 1048576, and this host allows 20000"):
+        host_needs.check(pepsal)
+    (tmp_path / "status").write_text("CapEff:\t000001ffffffffff\n")
+    host_needs.check(pepsal)

@@ -54,6 +54,7 @@ pub fn opensand_forward() -> Carrier {
         tick: 10_000_000,
         label: [2, 0, 0, 0, 0, 1],
         defects: false,
+        drift: 0,
     }
 }
 

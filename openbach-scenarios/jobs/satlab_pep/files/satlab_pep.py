@@ -4,9 +4,11 @@
 
 The proxy splits connections from a client to a server that pass this node: HAProxy or PEPsal split
 TCP, satpep splits QUIC. nftables redirects the connections with tproxy, and the server sees the
-client's own address (with PEPsal the proxy's). Both addresses are of IPv4, or both of IPv6 (not
-with PEPsal). Parameters of TCP legs are set on the routes by the job satlab_tcp_conf, parameters of
-QUIC legs by this job. When the job ends, it removes its rules, routes and processes.
+client's own address. With PEPsal it sees the proxy's; so PEPsal splits all connections to the
+server that come from the client's side, also those of a proxy there. Both addresses are of IPv4, or
+both of IPv6 (not with PEPsal). Parameters of TCP legs are set on the routes by the job
+satlab_tcp_conf, parameters of QUIC legs by this job. When the job ends, it removes its rules,
+routes and processes.
 
 Exit statuses: 0 stopped, 1 the proxy died, 2 arguments, 3 the host cannot do it.
 """
@@ -17,6 +19,7 @@ import functools
 import json
 import os
 import re
+import resource
 import socket
 import stat
 import tempfile
@@ -73,6 +76,9 @@ LISTENING, UDP_BOUND = "0A", "07"
 """States of a socket in /proc/net/tcp and /proc/net/udp."""
 IPV4_ALONE = ("pepsal",)
 """Engines without IPv6."""
+PEPSAL_FILES = 1 << 20
+"""Hard limit of open files that PEPsal 2.0.2 sets; where it may not, it ends without a word."""
+COUNT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,10 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Engine:
-    """A proxy program that can serve the request. `catch` narrows the packets that are led into it.
+    """A proxy program that can serve the request. `catch` narrows the packets that are led into it;
+    `any_source`: to those from the client's side, else to those of the client.
 
-    `count` returns the number of its connections by its log so far.
+    `count` returns the number of its connections so far, from its log or from elsewhere.
     """
 
     name: str
@@ -110,6 +117,7 @@ class Engine:
     protocol: str
     count: Callable[[str], int]
     catch: str = ""
+    any_source: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,16 +198,37 @@ def haproxy_connections(admin: Path) -> int:
 
 
 def pepsal(request: Request) -> Engine:
-    """PEPsal, where a package provides it; it logs each connection."""
+    """PEPsal, where a package provides it. It listens for IPv4 on a socket of IPv6, and connects to
+    the server from the proxy's own address.
+    """
     program = need(
         "pepsal",
         "no Debian release has it: install the package of a SATCOM lab, or use the engine haproxy",
     )
-    log = request.scratch / "pepsal.log"
-    argv = [program, "-v", "-p", str(request.port), "-c", "2000", "-l", str(log)]
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if 0 <= allowed < PEPSAL_FILES:
+        raise JobError(
+            f"pepsal ends where it cannot set its limit of open files to {PEPSAL_FILES}, and this"
+            f" host allows {allowed}",
+            f"run satlab with this limit (ulimit -Hn {PEPSAL_FILES}), or use the engine haproxy",
+        )
+    found = re.search(r"ver\. (\S+)", run(program, "-V"))
+    argv = [program, "-p", str(request.port), "-c", "2000"]
     return Engine(
-        "pepsal", "unknown", argv, "tcp", lambda text: text.count("New incoming connection")
+        "pepsal",
+        found[1] if found else "unknown",
+        argv,
+        "tcp",
+        lambda _: caught_connections(request.family),
+        any_source=True,
     )
+
+
+def caught_connections(family: Family) -> int:
+    """Return the number of connections that the rules have caught, by their source ports."""
+    listed = json.loads(run("nft", "-j", "list", "set", family.nft, TABLE, "seen", hint=HINT))
+    seen = next(entry["set"] for entry in listed["nftables"] if "set" in entry)
+    return len(seen.get("elem", ()))
 
 
 def satpep(request: Request) -> Engine:
@@ -260,15 +289,19 @@ def ruleset(engine: Engine, request: Request, interface: str) -> str:
     proxy's port, its destination unchanged (kernel documentation, networking/tproxy.rst).
     """
     ip = request.family.nft
+    source = "" if engine.any_source else f"{ip} saddr {request.client} "
+    matched = f'iifname "{interface}" {source}{ip} daddr {request.server}'
     own = f"meta l4proto {{ {engine.protocol}, {request.family.errors} }}"
     home = f"{own} socket transparent 1 meta mark set {MARK} accept"
     catch = (
-        f'iifname "{interface}" {ip} saddr {request.client} {ip} daddr {request.server} meta'
-        f" l4proto {engine.protocol} {engine.catch} tproxy to :{request.port} meta mark set {MARK}"
-        " accept"
+        f"{matched} meta l4proto {engine.protocol} {engine.catch} tproxy to :{request.port} meta"
+        f" mark set {MARK} accept"
     )
     hook = "type filter hook prerouting priority mangle; policy accept;"
-    return f"table {ip} {TABLE} {{\nchain prerouting {{\n{hook}\n{home}\n{catch}\n}}\n}}\n"
+    seen = "set seen { type inet_service; flags dynamic; size 65535; }"
+    note = f"{matched} tcp flags & (syn | ack) == syn add @seen {{ tcp sport }}"
+    chain = f"chain prerouting {{\n{hook}\n{note}\n{home}\n{catch}\n}}"
+    return f"table {ip} {TABLE} {{\n{seen}\n{chain}\n}}\n"
 
 
 @contextlib.contextmanager
@@ -309,7 +342,7 @@ def release() -> None:
 def serve(request: Request, stop: threading.Event) -> None:
     """Start the proxy, lead traffic into it, watch it until `stop`, and leave `pep.json`."""
     engine = ENGINES[request.engine](request)
-    sockets = f"{engine.protocol}{request.family.sockets}"
+    sockets = lists_of_sockets(engine.protocol, request.family)
     check_port(sockets, request.port)
     log = request.scratch / "log"
     child = Child.start(engine.name, engine.argv, log)
@@ -319,10 +352,14 @@ def serve(request: Request, stop: threading.Event) -> None:
         is_ready = functools.partial(is_bound, sockets, request.port)
         child.wait_until("ready", is_ready, stop, READY_DEADLINE_S)
         with caught(engine, request), ready("satlab_pep"):
+            rounds = 0
             while not stop.wait(WATCH_S):
                 child.check(stop)
-                connections = counted(engine, log, connections)
+                if rounds % (COUNT_S / WATCH_S) == 0:
+                    connections = counted(engine, log, connections)
                 bound(request.scratch / SAMPLES)
+                rounds += 1
+            connections = counted(engine, log, connections)
     except JobError as error:
         fault = str(error)
         raise
@@ -335,7 +372,7 @@ def counted(engine: Engine, log: Path, before: int) -> int:
     """Return the connections so far; a proxy that is ending does not answer any more."""
     try:
         return engine.count(log.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError, StopIteration):
+    except (OSError, ValueError, StopIteration, JobError):
         return before
 
 
@@ -346,7 +383,14 @@ def bound(samples: Path, most: int = MAX_SAMPLES_BYTES) -> None:
             os.truncate(samples, 0)
 
 
-def check_port(sockets: str, port: int) -> None:
+def lists_of_sockets(protocol: str, family: Family) -> tuple[str, ...]:
+    """Return the names of the lists in /proc/net that have a proxy's socket: a socket of IPv6 may
+    listen for IPv4, too.
+    """
+    return tuple(dict.fromkeys((f"{protocol}{family.sockets}", f"{protocol}6")))
+
+
+def check_port(sockets: tuple[str, ...], port: int) -> None:
     """Refuse a port in use: the proxy's own message would be lost in its log."""
     if is_bound(sockets, port):
         raise JobError(
@@ -354,15 +398,14 @@ def check_port(sockets: str, port: int) -> None:
         )
 
 
-def is_bound(sockets: str, port: int) -> bool:
+def is_bound(sockets: tuple[str, ...], port: int) -> bool:
     """Return whether a port is listened on (proc(5): /proc/net/tcp and udp, with a 6 at the end for
     IPv6).
     """
-    state = LISTENING if sockets.startswith("tcp") else UDP_BOUND
-    lines = Path(f"/proc/net/{sockets}").read_text(encoding="ascii").splitlines()[1:]
-    return any(
-        line.split()[1].endswith(f":{port:04X}") and line.split()[3] == state for line in lines
-    )
+    state = LISTENING if sockets[0].startswith("tcp") else UDP_BOUND
+    lists = [file for name in sockets if (file := Path(f"/proc/net/{name}")).exists()]
+    lines = [line.split() for file in lists for line in file.read_text("ascii").splitlines()[1:]]
+    return any(line[1].endswith(f":{port:04X}") and line[3] == state for line in lines)
 
 
 def record(request: Request, engine: Engine, connections: int, log: Path, fault: str) -> None:

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of the needs of a scenario on this host's kernel, before a lab is up."""
+"""Checks of the needs of a scenario on this host, before a lab is up."""
 
 import itertools
 import platform
 import re
+import resource
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from satlab.common.errors import ConfigError, Fault
+from satlab.common.errors import ConfigError, Fault, HostError
+from satlab.common.paths import STANDARD_PATH
+from satlab.lab.job_host import OPEN_FILES
 from satlab.openbach.model import BoundScenario
 
 CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MODULES = Path("/lib/modules")
+STATUS = Path("/proc/self/status")
 FLAGS = {
     "satlab_iperf3": ("-C",),
     "satlab_tcp_conf": (
@@ -23,6 +28,41 @@ FLAGS = {
 }
 """Options of jobs that name a congestion control of the kernel's TCP."""
 DEFAULT = "default"
+PEP = "satlab_pep"
+
+
+def check(bound: BoundScenario) -> None:
+    """Check what jobs need of the kernel, and the program of a proxy.
+
+    Raises:
+        ConfigError: with each congestion control that the kernel lacks.
+        HostError: PEPsal is not installed, or cannot run on this host.
+    """
+    check_congestion_controls(bound)
+    jobs = [started for started in bound.jobs() if started.job.name == PEP]
+    if any(str(started.words[0]) == "pepsal" for started in jobs):
+        check_pepsal()
+
+
+def check_pepsal() -> None:
+    """Raise HostError if PEPsal is not installed, or ends at its start: it sets its limit of open
+    files, and says nothing where it may not.
+    """
+    remedy = "use pep=haproxy"
+    if shutil.which("pepsal", path=STANDARD_PATH) is None:
+        raise HostError("pepsal is not installed", f"no Debian release has it: {remedy}")
+    needed, allowed = OPEN_FILES[PEP], resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if 0 <= allowed < needed and not _may_raise_limits():
+        raise HostError(
+            f"pepsal sets its limit of open files to {needed}, and this host allows {allowed}",
+            f"start satlab with that limit (ulimit -Hn {needed}), or {remedy}",
+        )
+
+
+def _may_raise_limits() -> bool:
+    """Return whether this process has CAP_SYS_RESOURCE (proc(5): CapEff; capabilities(7): 24)."""
+    found = re.search(r"^CapEff:\s*(\w+)$", STATUS.read_text(), re.MULTILINE)
+    return bool(found and int(found[1], 16) >> 24 & 1)
 
 
 def check_congestion_controls(bound: BoundScenario) -> None:
