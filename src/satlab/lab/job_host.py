@@ -117,12 +117,14 @@ class LabHost:
             name=node,
             capabilities=capabilities,
             packet_rings="net_raw" in capabilities,
-            limits=JOB_LIMITS,
+            limits=layers.limits(JOB_LIMITS) if layers else JOB_LIMITS,
             variables={**variables, **(layers.variables() if layers else {})},
         )
         spec = self._specs / f"{number}.json"
         argv = box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
-        return Entrance(tuple(layers.argv(argv) if layers else argv), sandbox.ENVIRONMENT)
+        return Entrance(
+            tuple(layers.argv(argv, self._uid) if layers else argv), sandbox.ENVIRONMENT
+        )
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
         """Return the usage of a job that has ended; `argv` begins with the words of `enter`. None:
