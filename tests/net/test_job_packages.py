@@ -293,7 +293,7 @@ def index() -> Iterator[Pip]:
         with zipfile.ZipFile(f"{folder}/satlab_wheel-1.0-py3-none-any.whl", "w") as wheel:
             for name, text in files.items():
                 wheel.writestr(name, text)
-        yield Pip(("--no-index", f"--find-links={folder}"))
+        yield Pip(("--no-index", "-f", folder))
 
 
 def test_python_packages_come_from_the_index_or_are_named(
