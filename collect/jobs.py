@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """raw/jobs.jsonl: where each job instance ran, and how it ended (schemas/jobs.schema.json)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Literal
 
 from pydantic import Field
@@ -23,6 +23,17 @@ MEASURING = (
 """Jobs whose files become figures.
 
 Other jobs (servers) are services: they ordinarily end by being stopped.
+"""
+
+SERVING = {
+    "satlab_ftp": "server",
+    "satlab_iperf3": "server",
+    "satlab_load": "receive",
+    "satlab_satperf": "server",
+    "satlab_stream": "receive",
+}
+"""The argument that makes a measuring job the serving side, which is stopped when the other has
+ended.
 """
 
 LOG_TAIL = 400
@@ -76,19 +87,24 @@ class Job(Model):
         }
 
 
-def records(jobs: Iterable[Job], run_start_unix_s: float) -> list[Record]:
+def records(jobs: Iterable[Job], run_start_unix_s: float, stored: Set[str]) -> list[Record]:
     """Return `job_ok` per instance; its labels `start_s` and `stop_s` are seconds since the start
     of the run.
+
+    `stored`: names of the folders in raw/files/.
     """
-    return [_record(job, run_start_unix_s) for job in jobs]
+    return [_record(job, run_start_unix_s, stored) for job in jobs]
 
 
-def _record(job: Job, origin: float) -> Record:
+def _record(job: Job, origin: float, stored: Set[str]) -> Record:
     labels: Mapping[str, str] = job.labels | {
         "start_s": f"{job.start_unix_s - origin:.3f}",
         "stop_s": f"{job.stop_unix_s - origin:.3f}",
     }
-    if job.status == "Not Running" or (job.status == "Stopped" and job.job not in MEASURING):
+    is_service = job.job not in MEASURING or (
+        SERVING.get(job.job) in job.argv and job.folder in stored
+    )
+    if job.status == "Not Running" or (job.status == "Stopped" and is_service):
         return Record("job_ok", 1.0, labels)
     if job.status == "Stopped":
         return Record(

@@ -153,7 +153,7 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
     raw, origin = run_dir / "raw", about.started_unix_s
     ended, note = read_jsonl(raw, "jobs.jsonl", Job.model_validate_json)
     yield from (_run(about), *_note("raw/jobs.jsonl", note), *_calibration(raw))
-    yield from jobs.records(ended, origin)
+    yield from jobs.records(ended, origin, _folders(raw))
     limits = physical_floors.of_run(run_dir)
     peps = {str(job.job_instance_id): pep.during(job, ended) for job in ended}
     transfers = list(physical_floors.judged(_transfers(raw, ended, origin), limits, peps))
@@ -411,11 +411,15 @@ def _nothing_stored(job: Job, metrics: Sequence[str], stat: str) -> list[Record]
     return [failed(metric, job.labels, reason) for metric in metrics]
 
 
+def _folders(raw: Path) -> set[str]:
+    """Return the names of the folders in which jobs have stored files."""
+    return {name.removesuffix("/") for name in listing(raw, "files") if name.endswith("/")}
+
+
 def _unclaimed(raw: Path, ended: Sequence[Job]) -> list[Record]:
     """Mark results whose job has no line in jobs.jsonl: the runner died before the job."""
     known = {job.folder for job in ended}
-    found = [name.removesuffix("/") for name in listing(raw, "files") if name.endswith("/")]
-    folders = sorted(os.fsencode(name).decode(errors="replace") for name in found)
+    folders = sorted(os.fsencode(name).decode(errors="replace") for name in _folders(raw))
     reason = "raw/jobs.jsonl has no line for the job that stored this; its figures are left out"
     return [
         failed("job_ok", {"file": f"raw/files/{name}"}, reason)

@@ -270,12 +270,20 @@ def test_a_job_that_did_not_end_normally_is_a_failed_sample(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "status"), [("satlab_web_server", "ok"), ("satlab_iperf3", "censored")]
+    ("job", "role", "stored", "status"),
+    [
+        ("satlab_web_server", "server", False, "ok"),
+        ("satlab_iperf3", "server", True, "ok"),
+        ("satlab_iperf3", "server", False, "censored"),
+        ("satlab_iperf3", "client", True, "censored"),
+    ],
 )
 def test_to_be_stopped_is_the_ordinary_end_of_servers_only(
-    run: Path, job: str, status: str
+    run: Path, job: str, role: str, stored: bool, status: str
 ) -> None:
-    change_job(run, 2, status="Stopped", exit_code=None, job=job)
+    change_job(run, 2, status="Stopped", exit_code=None, job=job, argv=["x", role])
+    if not stored:
+        shutil.rmtree(run / "raw" / "files" / "satlab_iperf3-2")
     (row,) = summary(collect.gather(run), "job_ok", instance="2")
     assert row["status"] == status
 

@@ -4,9 +4,11 @@ included.
 
 Forms and sequences are those of the recording, the measured figures those of an example run. What
 was seen: `GET /agent/?update` takes seconds for each agent; an installation is reported as done
-(204) before the agent lists the job, and a launch in between is refused; a job that is stopped is
-`Unknown` before it is `Stopped`; an archive holds one
-`ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz` for each stored file.
+(204) when the job is registered, and later ends with 200, with 204 if `GET /job/?update` was asked
+in between, or with 422; an agent lists a job that was removed, without its files; a launch without
+the files ends `Finished Ko` with a function in `Error`; a job that is stopped is `Unknown` before it
+is `Stopped`; an archive holds one `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz` for each stored
+file; an agent that belongs to another project is refused with the database's text.
 """
 
 import csv
@@ -28,6 +30,8 @@ from zoneinfo import ZoneInfo
 from tests.archives import archive
 
 BEGAN = 1_795_331_960.0
+REGISTERED, OVER = 2, 4
+"""How often the state of an installation reads as running, and until its end."""
 _PARIS = ZoneInfo("Europe/Paris")
 Answer = tuple[int, Any]
 
@@ -44,8 +48,16 @@ class Replayed:
     first_job: int = 1
     update_s: float = 0.0
     """Of `GET /agent/?update`."""
-    asks_before_listed: int = 2
-    """How often an agent is asked after an installation before it lists the job."""
+    ends_with: int = 200
+    """Code of the end of an installation."""
+    remembered: set[tuple[str, str]] = field(default_factory=set)
+    """(job, address) of removed jobs that an agent still lists."""
+    removed: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Dates of their removals."""
+    launches_without_job: int = 0
+    """How many launches fail because an agent lacks a job that the controller lists."""
+    owner: str | None = None
+    """Another project that the agents belong to."""
     asks_before_settled: int = 2
     """How often an instance that is over is read before its stopped jobs are no longer `Unknown`.
     """
@@ -53,9 +65,13 @@ class Replayed:
     project: dict[str, Any] | None = None
     scenarios: dict[str, Any] = field(default_factory=dict)
     installed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(job, address): how often the agent has been asked since."""
+    """(job, address): how often the state was asked since the request."""
+    unregistered: set[tuple[str, str]] = field(default_factory=set)
+    """Jobs whose registration `GET /job/?update` has removed."""
     asked: list[str] = field(default_factory=list)
     launched: str = ""
+    lacks: bool = False
+    """Whether an agent lacks a job of the instance."""
     polls: int = 0
 
     def answer(self, method: str, path: str, body: Any) -> Answer:
@@ -68,11 +84,14 @@ class Replayed:
         match [method, *place.strip("/").split("/")]:
             case ["POST", "login"]:
                 return 200, {"username": body["login"]}
-            case ["GET", "agent"]:
+            case ["GET", "agent", *rest]:
                 time.sleep(self.update_s if "update" in query else 0.0)
-                return 200, [
-                    {"name": n, "address": a, "available": True} for n, a in self.agents.items()
+                about = [
+                    {"name": name, "address": at, "available": True, "project": self.owner}
+                    for name, at in self.agents.items()
+                    if not rest or at in rest
                 ]
+                return 200, about[0] if rest else about
             case [_, "project", *rest]:
                 return self._project(method, rest, body)
             case [_, "job", *rest]:
@@ -88,6 +107,12 @@ class Replayed:
                 answer = self.project
             case ["POST"]:
                 answer = self.project = body
+            case ["POST", _, "entity"] if self.owner:
+                detail = "DETAIL:  Key (agent_id)=(2) already exists.\n"
+                error = f'duplicate key value violates unique constraint "a_key"\n{detail}'
+                return 500, {"message": "Unexpected exception appeared", "error": error}
+            case ["DELETE", _, "entity", _]:
+                return 204, b""
             case ["POST", _, "entity"] if self.project:
                 self.project["entity"].append(body)
                 answer = self.project
@@ -105,18 +130,9 @@ class Replayed:
 
     def _job(self, method: str, rest: list[str], query: dict[str, str], body: Any) -> Answer:
         if rest[1:] == ["state"]:
-            pending = self.installed.get((rest[0], query["address"]))
-            state = (
-                None
-                if pending is None
-                else {"response": None, "returncode": 204, "last_operation_date": "2026"}
-            )
-            return 200, {"install": state}
+            return 200, self._states((rest[0], query["address"]))
         if method == "GET" and "address" in query:
-            return 200, {
-                "agent": query["address"],
-                "installed_jobs": self._listed(query["address"]),
-            }
+            return 200, {"agent": query["address"], **self._listed(query["address"])}
         if method == "GET":
             return 200, [{"general": {"name": name}} for name in sorted(self.jobs)]
         if isinstance(body, bytes):
@@ -127,31 +143,55 @@ class Replayed:
             self.installed |= dict.fromkeys(((name, address) for address in body["addresses"]), 0)
         return 202, {}
 
-    def _listed(self, address: str) -> list[dict[str, str]]:
-        for key in self.installed:
-            self.installed[key] += key[1] == address
-        return [
-            {"name": job}
-            for (job, at), asks in self.installed.items()
-            if at == address and self._is_there(asks)
-        ]
+    def _states(self, key: tuple[str, str]) -> dict[str, Any]:
+        """Return 202, the registration's success, and the end, one after the other."""
+        removed = self.removed.get(key)
+        states: dict[str, Any] = {"install": None, "uninstall": None}
+        if removed:
+            states["uninstall"] = {"returncode": 204, "last_operation_date": removed}
+        if key in self.installed:
+            self.installed[key] += 1
+            asked = self.installed[key]
+            code = 202 if asked <= REGISTERED else 204 if asked <= OVER else self.ends_with
+            if asked > OVER and code == 200 and key in self.unregistered:
+                code = 204
+            date = f"2026-11-29T09:00:{0 if asked <= REGISTERED else 5 if asked <= OVER else 9:02}Z"
+            states["install"] = {"returncode": code, "last_operation_date": date, "response": code}
+        return states
 
-    def _is_there(self, asks: int) -> bool:
-        return asks > self.asks_before_listed
+    def _listed(self, address: str) -> dict[str, Any]:
+        self.unregistered |= {
+            key for key, asked in self.installed.items() if REGISTERED < asked <= OVER
+        }
+        there = {job for (job, at) in self.installed if at == address and self._has((job, at))}
+        known = {job for (job, at) in self.remembered if at == address}
+        listed = {"installed_jobs": [{"name": job} for job in sorted(there | known & self.jobs)]}
+        message = "A Job on the Agent is not found in the database"
+        errors = [{"message": message, "job_name": job} for job in sorted(known - self.jobs)]
+        return listed | ({"errors": errors} if errors else {})
+
+    def _has(self, key: tuple[str, str]) -> bool:
+        """Return whether the files of a job are on an agent."""
+        return self.installed.get(key, 0) > OVER
 
     def _starts(self) -> list[dict[str, Any]]:
         functions = self.scenarios[self.launched]["openbach_functions"]
         return [each for each in functions if "start_job_instance" in each]
 
     def _launch(self, name: str) -> Answer:
-        self.launched = name
+        self.launched, self.lacks = name, False
         for start in self._starts():
             entity, job = _started(start)
-            if not self._is_there(self.installed.get((job, self.agents[entity]), 0)):
+            key = (job, self.agents[entity])
+            if not self._has(key) and key not in self.remembered:
                 lacking = {"entities": {entity: {"agent": {}, "jobs": [job]}}}
                 return 422, lacking | {
                     "error": f"Cannot start scenario {name}: some jobs are missing on agents."
                 }
+            self.lacks |= not self._has(key)
+        self.lacks |= self.launches_without_job > 0
+        self.launches_without_job -= 1
+        self.polls = 0
         return 200, {"scenario_instance_id": 3}
 
     def _instance(self, rest: list[str], query: dict[str, str]) -> Answer:
@@ -172,15 +212,18 @@ class Replayed:
             for each in self.scenarios[self.launched]["openbach_functions"]
             for number in each.get("stop_job_instances", {}).get("openbach_function_ids", [])
         }
-        functions = []
+        functions: list[dict[str, Any]] = []
         for number, each in enumerate(self._starts(), self.first_job):
+            if self.lacks:
+                functions.append(each | {"status": "Error", "job": None})
+                continue
             status = "Running" if not over else "Not Running"
             if over and each["id"] in stopped:
                 status = "Unknown" if self.polls - 1 <= self.asks_before_settled else "Stopped"
             dates = {"start_date": _utc(1), "stop_date": _utc(18) if over else "Not programmed yet"}
             job = {"id": number, "name": _started(each)[1], "status": status, **dates}
             functions.append(each | {"status": "Finished", "job": job})
-        status = "Finished Ok" if over else "Running"
+        status = "Running" if not over else "Finished Ko" if self.lacks else "Finished Ok"
         about = {"scenario_instance_id": 3, "scenario_name": self.launched, "status": status}
         return 200, about | {"openbach_functions": functions}
 
@@ -269,7 +312,7 @@ def serve(replayed: Replayed) -> Iterator[int]:
             self.end_headers()
             self.wfile.write(answer)
 
-        do_GET = do_POST = do_PUT = _handle  # noqa: N815
+        do_GET = do_POST = do_PUT = do_DELETE = _handle  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             del format, args

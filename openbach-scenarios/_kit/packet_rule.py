@@ -82,4 +82,4 @@ class Table:
                 stopped = stop.wait(SAMPLE_S)
                 packets, size = self.counted()
                 figures = {f"{what}_packets": packets, f"{what}_bytes": size}
-                collect_agent.send_stat(collect_agent.now(), None, **figures)
+                collect_agent.send_stat(collect_agent.now(), **figures)

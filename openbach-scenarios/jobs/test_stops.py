@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stops of the jobs that send and receive datagrams."""
+"""Stops of jobs: of those that send and receive datagrams, and while a program starts."""
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from satlab.common import paths
 
 
 def is_end_of_load(content: bytes) -> bool:
@@ -79,3 +83,47 @@ def test_a_stop_before_the_first_wait_is_an_ordinary_end(
     options = job.parser().parse_args(["-p", udp_port, "receive", "-b", "127.0.0.1"])
     assert job.receive(options) == 1
     assert "no packet" in capsys.readouterr().err
+
+
+STOPPED_AT_START = """
+import os, signal, subprocess
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        with open(os.environ["STARTED"], "a") as file:
+            print(self.pid, file=file)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+subprocess.Popen = Popen
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "words"),
+    [
+        ("satlab_capture", "dumpcap", ["lan0"]),
+        ("satlab_curl", "curl", ["http://192.0.2.1/", "-n", "3"]),
+        ("satlab_iperf3", "iperf3", ["server", "-1"]),
+        ("satlab_opensand", "opensand", ["sat"]),
+        ("satlab_ping", "ping", ["192.0.2.1"]),
+        ("satlab_satperf", "satperf", ["server"]),
+    ],
+)
+def test_a_stop_while_the_program_starts_leaves_none_behind(
+    trial: Callable[[str], Any], tmp_path: Path, name: str, program: str, words: list[str]
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STOPPED_AT_START)
+    test, started = trial(name), tmp_path / "started"
+    path = f"{paths.SHIM}:{tmp_path}"
+    fake = test.stand_in(program, "exec sleep 600\n")
+    job = test.start(*words, PYTHONPATH=path, STARTED=str(started), **fake)
+    try:
+        job.wait(120)
+    finally:
+        job.kill()
+        left = [int(pid) for pid in started.read_text().split()] if started.exists() else []
+        alive = [pid for pid in left if Path(f"/proc/{pid}").exists()]
+        for pid in alive:
+            os.kill(pid, signal.SIGKILL)
+    assert (len(left), alive) == (1, [])

@@ -6,7 +6,9 @@ network.
 import hashlib
 import json
 import subprocess
+import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from satlab.common.errors import ExitStatus, HostError
 from satlab.lab import job_overlay, job_packages
 from satlab.lab.job_host import LabHost
 from satlab.lab.job_overlay import Layers
-from satlab.lab.job_packages import Apt
+from satlab.lab.job_packages import Apt, Pip
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, runner
 from satlab.openbach.fixtures.executor_shapes import start
@@ -263,9 +265,61 @@ def test_what_cannot_be_fetched_is_named_before_a_lab_is_up(
 ) -> None:
     (tmp_path / "repository/satlab-standin-data.deb").unlink()
     refused(bench, apt, "fping: packages of jobs cannot be fetched")
+
+
+def test_what_the_sources_lack_is_named_and_the_rest_is_there(
+    bench: Bench, apt: Apt, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "sources.list").write_text("")
     apt.run("update")
-    refused(bench, apt, "Unable to locate package satlab-standin")
+    with playbook_packages.of_jobs(bench.jobs.values(), ProgressLog(), apt) as made:
+        assert (made["fping"].folder / f"files{OWN_FILE}").read_text() == "own"
+    said = capsys.readouterr().err
+    assert "fping: its playbook: the host's package sources have no satlab-standin" in said
+
+
+@pytest.fixture
+def index() -> Iterator[Pip]:
+    """Yield pip with one index, a folder that every user may read, with the wheel of a package."""
+    about = "satlab_wheel-1.0.dist-info"
+    files = {
+        "satlab_wheel.py": "",
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: satlab-wheel\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/RECORD": "",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with zipfile.ZipFile(f"{folder}/satlab_wheel-1.0-py3-none-any.whl", "w") as wheel:
+            for name, text in files.items():
+                wheel.writestr(name, text)
+        yield Pip(("--no-index", "-f", folder))
+
+
+def test_python_packages_come_from_the_index_or_are_named(
+    bench: Bench, apt: Apt, index: Pip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    playbook = bench.folder / "jobs/other/install_other.yml"
+    pip = {"pip": {"name": ["satlab-wheel", "satlab-nowhere"], "virtualenv": "/opt/v"}}
+    playbook.write_text(yaml.safe_dump([*yaml.safe_load(playbook.read_text()), pip]))
+    program = bench.folder / "jobs/other/files/src/other.py"
+    program.write_text(program.read_text().replace("satlab_standin", "satlab_wheel"))
+    with playbook_packages.of_jobs(bench.jobs.values(), ProgressLog(), apt, index) as made:
+        seen = bench.see(dict(made))
+    assert seen["other"]["library"] == 1
+    said = capsys.readouterr().err
+    assert "other: its playbook: the Python package satlab-nowhere: pip:" in said
+
+
+def test_a_job_writes_to_its_own_etc(bench: Bench, apt: Apt) -> None:
+    if "overlay" not in Path("/proc/filesystems").read_text():
+        pytest.skip("this kernel has no overlayfs")
+    writing = PROGRAM.replace("/usr/bin/mine", "/etc/sysctl.d/satlab-mine.conf")
+    (bench.folder / "jobs/other/files/src/other.py").write_text(writing)
+    with playbook_packages.of_jobs(bench.jobs.values(), QUIET, apt) as made:
+        seen = bench.see(dict(made))
+    assert (seen["other"]["writes"], seen["fping"]["writes"]) == (1, 0)
+    assert not Path("/etc/sysctl.d/satlab-mine.conf").exists()
 
 
 def test_t43_a_package_that_is_too_large_or_unsound_is_refused(

@@ -114,6 +114,7 @@ class LabHost:
         shown += self._tunnel(job, str(number))
         layers = None if job in privileges.SHIPPED else self._layers.get(job)
         mounts = (*(layers.mounts() if layers else ()), *self._mounts, *shown)
+        limits = replace(JOB_LIMITS, open_files=OPEN_FILES.get(job, JOB_LIMITS.open_files))
         box = Sandbox(
             self._uid,
             place,
@@ -121,12 +122,14 @@ class LabHost:
             name=node,
             capabilities=capabilities,
             packet_rings="net_raw" in capabilities,
-            limits=replace(JOB_LIMITS, open_files=OPEN_FILES.get(job, JOB_LIMITS.open_files)),
+            limits=layers.limits(limits) if layers else limits,
             variables={**variables, **(layers.variables() if layers else {})},
         )
         spec = self._specs / f"{number}.json"
         argv = box.argv(spec, self._root, None if job in BROWSERS else _report(spec))
-        return Entrance(tuple(layers.argv(argv) if layers else argv), sandbox.ENVIRONMENT)
+        return Entrance(
+            tuple(layers.argv(argv, self._uid) if layers else argv), sandbox.ENVIRONMENT
+        )
 
     def usage(self, argv: Sequence[str]) -> Usage | None:
         """Return the usage of a job that has ended; `argv` begins with the words of `enter`. None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Debian packages for one job: fetched by apt from the host's own sources, and unpacked, never
+"""Debian and Python packages for one job: fetched from the host's own sources, and unpacked, never
 installed.
 
 `apt-get` names what is missing on the host, and checks signatures and hashes of what it fetches.
-`dpkg-deb` unpacks it in a sandbox: no script of a package runs, nothing of the host changes.
+`pip` fetches wheels alone. `dpkg-deb` and `zipfile` unpack them in a sandbox: no script of a package
+runs, nothing of the host changes.
 """
 
 import os
@@ -15,10 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from satlab.common import paths, scratch
 from satlab.common.errors import HostError
 from satlab.lab import privileges, sandbox
+from satlab.lab.job_overlay import PYTHON
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
 MAX_PACKAGES, MAX_FETCHED_BYTES, MAX_UNPACKED_BYTES, MAX_FILES = (
@@ -38,6 +41,8 @@ _URI = re.compile(r"^'[^']*' \S+ (\d+)", re.MULTILINE)
 _UNKNOWN = re.compile(
     r"Unable to locate package (\S+)|Package '?(\S+?)'? has no installation candidate"
 )
+_OF_PIP = re.compile(r"PIP_|https?_proxy$|no_proxy$|SSL_CERT_|REQUESTS_CA_", re.IGNORECASE)
+"""Variables by which an administrator leads pip to an index."""
 _OPTIONS = (
     "-q",
     "-oAcquire::http::Timeout=20",
@@ -105,7 +110,9 @@ class Apt:
         return known
 
     def fetch(self, packages: Mapping[str, str], folder: Path) -> list[Path]:
-        """Fetch packages into an empty folder; return the files. Raises HostError."""
+        """Fetch packages into an empty folder, as apt's own user if the host has it; return the
+        files. Raises HostError.
+        """
         words = [f"{name}={version}" for name, version in packages.items()]
         done = self.run("--print-uris", "download", "--", *words)
         size = sum(map(int, _URI.findall(done.stdout)))
@@ -114,7 +121,11 @@ class Apt:
             raise HostError(
                 f"{len(packages)} packages of {size // 10**6} MB: more than {bounds}", _HINT
             )
-        with _writable_for_apt(folder):
+        try:
+            user = pwd.getpwnam("_apt").pw_uid
+        except KeyError:
+            user = os.geteuid()
+        with _writable_for(user, folder):
             done = self.run("download", "--", *words, cwd=folder)
         files = sorted(
             path
@@ -126,6 +137,56 @@ class Apt:
                 f"packages of jobs cannot be fetched: {_reason(done)}", f"apt-get update; {_HINT}"
             )
         return files
+
+
+@dataclass(frozen=True)
+class Pip:
+    """pip of the host's Python; `options`: further ones, such as another index."""
+
+    options: tuple[str, ...] = ()
+
+    def fetch(self, name: str, folder: Path) -> list[Path]:
+        """Fetch the wheel of a Python package, and those that it needs, into an empty folder.
+
+        Raises HostError: there is none, pip is missing, or they exceed the bounds.
+        """
+        limits = ["prlimit", f"--fsize={MAX_FETCHED_BYTES}", "--"]
+        argv = [*limits, "/usr/bin/python3", "-m", "pip", "download", "-q", "--only-binary=:all:"]
+        argv += ["--no-cache-dir", "--no-input", "--disable-pip-version-check", *self.options]
+        own = {"PATH": paths.STANDARD_PATH, "HOME": str(folder), "TMPDIR": str(folder)}
+        configured = {key: value for key, value in os.environ.items() if _OF_PIP.match(key)}
+        user, drop = os.geteuid(), dict[str, Any]()
+        if user == 0:
+            user = privileges.new_uid()
+            drop = {"user": user, "group": user, "extra_groups": []}
+        try:
+            with _writable_for(user, folder):
+                done = subprocess.run(
+                    [*argv, "--dest", str(folder), "--", name],
+                    cwd=folder,
+                    env=own | configured,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=APT_S,
+                    check=False,
+                    **drop,
+                )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HostError(f"pip: {error}", _HINT) from error
+        files = sorted(path for path in folder.glob("*.whl") if stat.S_ISREG(path.lstat().st_mode))
+        size = sum(file.stat().st_size for file in files)
+        if len(files) > MAX_PACKAGES or size > MAX_FETCHED_BYTES:
+            raise HostError(f"{name}: {len(files)} wheels of {size} bytes are too many", _HINT)
+        if done.returncode or not files:
+            lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+            raise HostError(f"pip: {lines[-1][:300]}", _HINT)
+        return files
+
+
+def debian_name(python_package: str) -> str:
+    """Return the name that Debian's package of a Python package usually has."""
+    return f"python3-{python_package.lower().removeprefix('python-').replace('_', '-')}"
 
 
 _HINT = "install them on the host, or leave --job-packages out"
@@ -140,14 +201,10 @@ def _reason(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 @contextmanager
-def _writable_for_apt(folder: Path) -> Iterator[None]:
-    """Let apt's own user write to the folder, so that apt fetches without root's rights. If the
-    host has no such user, apt fetches as root.
+def _writable_for(user: int, folder: Path) -> Iterator[None]:
+    """Let a user write to the folder for the time of the block, so that a program fetches without
+    root's rights.
     """
-    try:
-        user = pwd.getpwnam("_apt").pw_uid
-    except KeyError:
-        user = os.geteuid()
     if os.geteuid() == 0:
         os.chown(folder, user, -1)
     try:
@@ -181,9 +238,10 @@ def unpack(files: Sequence[Path], target: Path, place: Path) -> None:
     privileges.chown(target, box.uid)
     (place / "root").mkdir(mode=0o700, exist_ok=True)
     for file in files:
-        _confined(
-            box, place, ["dpkg-deb", "--extract", f"/run/{file.name}", "/run/target"], file.name
-        )
+        argv = ["dpkg-deb", "--extract", f"/run/{file.name}", "/run/target"]
+        if file.suffix == ".whl":
+            argv = ["python3", "-m", "zipfile", "-e", f"/run/{file.name}", f"/run/target/{PYTHON}"]
+        _confined(box, place, argv, file.name)
     for name in _USR_MERGED:
         if (target / name).is_dir() and not (target / name).is_symlink():
             _confined(box, place, ["mkdir", "-p", f"/run/target/usr/{name}"], name)

@@ -6,8 +6,9 @@ reachable. A process without root's rights cannot enter, for example, a clone be
 mode 0700, an interpreter below /root, or a run folder below a private scratch folder. Each closed
 folder above a path is covered by an empty folder, which shows only the path.
 
-`mount_namespace.py stack TARGET:LOWER[:LOWER]... -- COMMAND...`: the folder TARGET shows the
-folders LOWER, the uppermost first, read-only (overlayfs without an upper folder).
+`mount_namespace.py stack [UID:]TARGET:LOWER[:LOWER]... -- COMMAND...`: the folder TARGET shows the
+folders LOWER, the uppermost first (overlayfs): read-only or, with UID, with an upper folder in
+memory, in which this user may write to each folder that everybody may read.
 
 The program needs root and uses only the standard library, so that it starts fast. It ends by exec
 of the command.
@@ -23,6 +24,9 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 0x1, 0x2, 0x4, 0x1
 """<linux/sched.h>, <linux/mount.h>."""
 ARGV = (sys.executable, "-I", "-S", __file__)
 """How this program is started; a verb follows."""
+
+UPPER_BYTES, UPPER_FILES, DEPTH = 16 << 20, 4096, 3
+"""Size of an upper folder; how deep its user may write in it."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -63,12 +67,38 @@ def _show(path: str, handle: int) -> None:
 
 
 def stack(stacks: list[str]) -> None:
-    """Mount folders on each other; each word is `TARGET:LOWER[:LOWER]...`."""
+    """Mount folders on each other; each word is `[UID:]TARGET:LOWER[:LOWER]...`."""
     _unshare()
     for word in stacks:
-        target, _, layers = word.partition(":")
-        flags = MS_RDONLY | MS_NOSUID | MS_NODEV
-        _mount("overlay", target, "overlay", flags, f"lowerdir={layers}")
+        owner, _, stacked = ("", "", word) if word.startswith("/") else word.partition(":")
+        target, _, layers = stacked.partition(":")
+        flags, data = MS_NOSUID | MS_NODEV, f"lowerdir={layers}"
+        if owner:
+            size = f"mode=0755,size={UPPER_BYTES},nr_inodes={UPPER_FILES}"
+            _mount("tmpfs", target, "tmpfs", flags, size)
+            upper, work = f"{target}/upper", f"{target}/work"
+            os.mkdir(work)  # noqa: PTH102
+            own_folders(layers.split(":"), upper, int(owner))
+            data += f",upperdir={upper},workdir={work}"
+        else:
+            flags |= MS_RDONLY
+        _mount("overlay", target, "overlay", flags, data)
+
+
+def own_folders(layers: list[str], upper: str, owner: int, depth: int = DEPTH) -> None:
+    """Make the folder `upper`, and in it each folder of the layers that everybody may read, down
+    to a depth; a user owns them.
+    """
+    os.mkdir(upper)  # noqa: PTH102
+    os.chown(upper, owner, owner)
+    below: dict[str, list[str]] = {}
+    for layer in layers if depth else ():
+        with os.scandir(layer) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False) and entry.stat().st_mode & 0o005 == 0o005:
+                    below.setdefault(entry.name, []).append(entry.path)
+    for name, own in below.items():
+        own_folders(own, f"{upper}/{name}", owner, depth - 1)
 
 
 def _unshare() -> None:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import os
 import sys
 from pathlib import Path
 
@@ -29,19 +30,33 @@ def test_layers_are_stacked_on_the_host_s_folders_the_files_uppermost(tmp_path: 
         (f"{tmp_path}/mounts/usr", "/usr"),
         (f"{tmp_path}/mounts/etc", "/etc"),
     ]
-    argv = made.argv(["satbox", "run"])
+    assert [mount.writable for mount in made.mounts()] == [False, True]
+    argv = made.argv(["satbox", "run"], 4711)
     assert argv[-3:] == ["--", "satbox", "run"]
     assert argv[argv.index("stack") + 1 : argv.index("--")] == [
         f"{tmp_path}/mounts/usr:{tmp_path}/files/usr:{tmp_path}/packages/usr:/usr",
-        f"{tmp_path}/mounts/etc:{tmp_path}/files/etc:/etc",
+        f"4711:{tmp_path}/mounts/etc:{tmp_path}/files/etc:/etc",
     ]
+
+
+def test_folders_that_everybody_may_read_are_the_job_s(tmp_path: Path) -> None:
+    for folder in ("a/open/deep/deeper/deepest", "b/open/other", "a/closed/below"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "a/closed").chmod(0o750)
+    (tmp_path / "b/way").symlink_to(tmp_path / "a")
+    (tmp_path / "b/file").touch()
+    upper = tmp_path / "upper"
+    mount_namespace.own_folders([f"{tmp_path}/a", f"{tmp_path}/b"], str(upper), os.geteuid())
+    made = sorted(str(path.relative_to(upper)) for path in upper.rglob("*"))
+    assert made == ["open", "open/deep", "open/deep/deeper", "open/other"]
 
 
 def test_a_link_in_a_package_is_not_stacked(tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages/etc").symlink_to("/root")
-    assert Layers(tmp_path, stacked=True).mounts() == []
-    assert Layers(tmp_path, stacked=True).argv(["satbox"]) == ["satbox"]
+    made = Layers(tmp_path, stacked=True)
+    assert [mount.target for mount in made.mounts()] == ["/etc"]
+    assert made.argv(["satbox"], 4711)[-3:] == [f"4711:{tmp_path}/mounts/etc:/etc", "--", "satbox"]
 
 
 def test_without_overlayfs_variables_lead_to_the_layers(tmp_path: Path) -> None:
@@ -50,7 +65,7 @@ def test_without_overlayfs_variables_lead_to_the_layers(tmp_path: Path) -> None:
         "/run/satlab/files",
         "/run/satlab/packages",
     ]
-    assert made.argv(["satbox", "run"]) == ["satbox", "run"]
+    assert made.argv(["satbox", "run"], 4711) == ["satbox", "run"]
     values = made.variables()
     assert values["PATH"].startswith("/run/satlab/files/usr/local/bin:")
     assert values["PATH"].endswith(paths.STANDARD_PATH)
@@ -74,6 +89,12 @@ def test_paths_that_are_options_of_a_mount_are_refused(tmp_path: Path, name: str
     (tmp_path / name).mkdir()
     with pytest.raises(HostError, match="cannot be mounted"):
         job_overlay.of(tmp_path / name)
+
+
+def test_names_of_python_packages_in_debian() -> None:
+    names = ("pyftpdlib", "python-dateutil", "Some_Thing")
+    found = [job_packages.debian_name(name) for name in names]
+    assert found == ["python3-pyftpdlib", "python3-dateutil", "python3-some-thing"]
 
 
 def standin(folder: Path, text: str, status: int = 0) -> Apt:

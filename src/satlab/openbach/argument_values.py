@@ -123,6 +123,10 @@ def literal(node: Node) -> str:
     return text
 
 
+REMAINDER = "remainder"
+"""Kind of a text that may begin with '-'; not a type of OpenBACH."""
+
+
 def convert(kind: str, value: Scalar, node: Node) -> str | None:
     """Check one value against an OpenBACH type and return the text that reaches the job; None after
     a fault.
@@ -165,6 +169,14 @@ class _RefusedError(ValueError):
 
 
 def _text(value: Scalar) -> str:
+    text = _word(value)
+    # Free text could otherwise pass for an option of the job: no '--' stands before it.
+    if text.startswith("-"):
+        raise _RefusedError("starts with '-' and could pass for an option")
+    return text
+
+
+def _word(value: Scalar) -> str:
     text = str(value)
     if "\0" in text:
         raise _RefusedError("holds a NUL, which no program argument can")
@@ -172,9 +184,6 @@ def _text(value: Scalar) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise _RefusedError("is not text that UTF-8 can write") from error
-    # Free text could otherwise pass for an option of the job: no '--' stands before it.
-    if text.startswith("-"):
-        raise _RefusedError("starts with '-' and could pass for an option")
     return text
 
 
@@ -220,6 +229,7 @@ _CONVERTERS: dict[str, Callable[[Any], str]] = {
     "int": _int,
     "float": _float,
     "str": _text,
+    REMAINDER: _word,
     "ip": lambda value: str(ip_address(str(value))),
     "network": lambda value: str(ip_network(str(value), strict=False)),
     "ratio": _ratio,

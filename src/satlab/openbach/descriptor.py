@@ -73,7 +73,8 @@ class _Model(BaseModel):
 class Argument(_Model):
     """One positional argument, or one option (`flag` set).
 
-    `least`, `most`: bounds; OpenBACH ignores them.
+    `least`, `most`: bounds; OpenBACH ignores them. `remainder`: a text may begin with '-', as the
+    job takes all further words (argparse.REMAINDER).
     """
 
     name: str = Field(min_length=1)
@@ -85,6 +86,7 @@ class Argument(_Model):
     choices: Annotated[tuple[str | int | float, ...], BeforeValidator(_list)] = ()
     flag: str | None = None
     repeatable: bool = False
+    remainder: bool = False
     least: float | None = None
     most: float | None = None
 
@@ -196,6 +198,10 @@ class Descriptor:
         ours.
         """
         return [self._here(word) for word in self._platform().command]
+
+    def command_there(self) -> list[str]:
+        """Return the start command as it is written: that of an agent."""
+        return list(self._platform().command)
 
     def command_stop(self) -> list[str]:
         """Return the command that runs after a stop, [] when there is none."""
@@ -324,7 +330,7 @@ def _read(folder: Path, faults: list[Fault], warnings: list[Fault] | None) -> De
     unclear = [*_greedy(file.arguments, "arguments"), *_name_faults(file.arguments)]
     if file.general.name not in ("", name):
         reason = f"{file.general.name!r} is not the name of the folder"
-        found.append(Fault("general.name", reason, "OpenBACH takes that"))
+        unclear.append(Fault("general.name", reason, "OpenBACH takes that of the folder"))
     if warnings is None:
         found += unclear
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from satlab.common.errors import ConfigError, Fault
-from satlab.openbach.argument_values import Scalar, Values, convert
+from satlab.openbach.argument_values import REMAINDER, Scalar, Values, convert
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.json_document import Node
 
@@ -136,7 +136,7 @@ def _word(argument: Argument, node: Node, values: Values) -> str | InstanceOf | 
         return None
     if refers:
         return _path(argument.type, value, node)
-    text = convert(argument.type, value, node)
+    text = convert(REMAINDER if argument.remainder else argument.type, value, node)
     choices = [convert(argument.type, one, Node(one, "", [])) for one in argument.choices]
     if text is not None and choices and text not in choices:
         node.fault(f"{text!r} is not one of {', '.join(map(str, argument.choices))}")

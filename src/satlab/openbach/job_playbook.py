@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Packages and files that the playbook of an upstream job puts on an agent. The playbook is read,
-never run: packages of apt tasks, and files of copy and template tasks. Other tasks are named.
+never run: packages of apt and pip tasks, and files of copy and template tasks. Other tasks are
+named.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ PLACES = ("usr", "etc", "opt")
 MAX_FILES, MAX_FILE_BYTES, MAX_PACKAGES = 200, 16 << 20, 50
 MAX_BYTES = 64 << 20
 """Limits of all files of a job. They are checked before a file is read or filled in."""
-LONGEST_CALL, LONGEST_VALUE = 4096, 64 << 10
-"""Longest call in one line, and longest value with expressions, characters."""
+LONGEST_VALUE = 64 << 10
+"""Longest value with expressions, characters."""
 LONGEST_PATH = 1024
 """Longest path of a file, characters."""
 _COPY = ("copy", "ansible.builtin.copy")
@@ -40,6 +41,7 @@ _WORDS = (
     "become",
     "become_user",
     "become_method",
+    "remote_user",
     "register",
     "changed_when",
     "failed_when",
@@ -66,7 +68,6 @@ _WORDS = (
 )
 """Keys of a task that are not its module."""
 _EXPRESSION = re.compile(r"\{\{\s*([a-z_]+)(?:\.([a-z_]+)|\[['\"]([a-z_]+)['\"]\])?\s*\}\}")
-_PAIR = re.compile(r"(\w+)=((?:\{\{.*?\}\}|\S)+)")
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,13 @@ class PlacedFile:
 @dataclass(frozen=True)
 class Contents:
     """Needs of a job on its node. `packages`: names of Debian packages. `maybe`: packages of tasks
-    with a condition, which is not evaluated. `left_out`: other tasks, one line each.
+    with a condition, which is not evaluated. `python`: names of Python packages. `left_out`: other
+    tasks, one line each.
     """
 
     packages: tuple[str, ...] = ()
     maybe: tuple[str, ...] = ()
+    python: tuple[str, ...] = ()
     files: tuple[PlacedFile, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -99,8 +102,11 @@ def contents(folder: Path) -> Contents:
         for name in _packages(task for task, conditional in tasks if conditional)
         if name not in packages
     ]
+    python = list(
+        dict.fromkeys(upstream_descriptors.python_packages_of([task for task, _ in tasks]))
+    )
     if (
-        len(packages) + len(maybe) > MAX_PACKAGES
+        len(packages) + len(maybe) + len(python) > MAX_PACKAGES
         or sum(len(_items(task)) for task, _ in tasks) > MAX_FILES
     ):
         return Contents(
@@ -112,7 +118,13 @@ def contents(folder: Path) -> Contents:
     room = _Room(MAX_BYTES)
     files = [found for task, _ in tasks for found in _files(task, folder, room, left_out)]
     left_out += [f"tasks of {module} are not done" for module in _others(task for task, _ in tasks)]
-    return Contents(tuple(packages), tuple(maybe), tuple(files), tuple(dict.fromkeys(left_out)))
+    return Contents(
+        tuple(packages),
+        tuple(maybe),
+        tuple(python),
+        tuple(files),
+        tuple(dict.fromkeys(left_out)),
+    )
 
 
 def _packages(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -122,7 +134,7 @@ def _packages(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _is_removal(task: Mapping[str, Any]) -> bool:
-    calls = (task[key] for key in upstream_descriptors.APT if isinstance(task.get(key), Mapping))
+    calls = (upstream_descriptors.call_of(task.get(key)) for key in upstream_descriptors.APT)
     return any(call.get("state") == "absent" for call in calls)
 
 
@@ -137,7 +149,8 @@ def _tasks(document: Any, *, conditional: bool) -> Iterator[tuple[Mapping[str, A
 
 def _others(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the modules that tasks call and that have no counterpart here."""
-    known = {*upstream_descriptors.APT, *_COPY, *_TEMPLATE, *_HARMLESS, *_WORDS}
+    installing = (*upstream_descriptors.APT, *upstream_descriptors.PIP)
+    known = {*installing, *_COPY, *_TEMPLATE, *_HARMLESS, *_WORDS}
     return list(
         dict.fromkeys(
             key for task in tasks for key in task if isinstance(key, str) and key not in known
@@ -178,10 +191,8 @@ def _files(
 ) -> Iterator[PlacedFile]:
     """Yield the files that a task copies."""
     key = _module(task)
-    call: Any = None if key is None else task[key]
-    if isinstance(call, str):
-        call = dict(_PAIR.findall(call[:LONGEST_CALL]))
-    if not isinstance(call, Mapping):
+    call = upstream_descriptors.call_of(None if key is None else task[key])
+    if not call:
         return
     for item in _items(task):
         try:

@@ -23,6 +23,10 @@ class Metadata(TypedDict):
     owner_scenario_instance_id: int
     flag: Annotated[int, Field(ge=0, le=3)]
     suffix: NotRequired[str]
+    file_names: Annotated[
+        NotRequired[dict[str, str]],
+        Field(description="names that stored files had, by statistic (not in OpenBACH)"),
+    ]
 
 
 @with_config(ConfigDict(extra="allow"))

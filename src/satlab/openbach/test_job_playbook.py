@@ -49,6 +49,23 @@ def test_packages_of_blocks_and_of_conditions_are_distinguished(folder: Path) ->
     assert (found.packages, found.maybe) == (("fping", "iproute2", "curl"), ("old-curl", "nested"))
 
 
+def test_packages_are_read_in_each_form(folder: Path) -> None:
+    """Calls in one line, versions, and names of OpenBACH's own archive."""
+    found = read(
+        folder,
+        {"apt": "name=d-itg-openbach state=present"},
+        {"apt": {"name": "nuttcp=8.2.2-2", "force": True}},
+        {"apt": "name=gone state=absent"},
+        {"apt": "name={{ item }}", "with_items": ["owamp-client"]},
+        {"pip": {"name": "python-iptables", "version": "0.12.0", "virtualenv": "/opt/v"}},
+        {"pip": "name={{ item }} executable=pip3", "with_items": ["scapy", "blinker==1.7.0"]},
+        {"block": [{"pip": {"name": ["pyftpdlib", "-r x", "../y"]}, "remote_user": "x"}]},
+    )
+    assert found.packages == ("d-itg", "nuttcp", "owamp-client")
+    assert found.python == ("python-iptables", "scapy", "blinker", "pyftpdlib")
+    assert found.left_out == ()
+
+
 def test_files_have_their_place_and_rights(folder: Path) -> None:
     words = f"src={{{{ item.src }}}} dest={AGENT}/ mode={{{{ item.mode }}}}"
     found = read(
@@ -95,7 +112,7 @@ def test_files_have_their_place_and_rights(folder: Path) -> None:
         ({"copy": {"src": "probe.conf", "dest": "{{ home }}/x"}}, "its place is not written out"),
         ({"template": {"src": "filled.j2", "dest": "/etc/x"}}, "it is a template with expressions"),
         ({"shell": "rm -rf /"}, "tasks of shell are not done"),
-        ({"ansible.builtin.pip": {"name": "scapy"}}, "tasks of ansible.builtin.pip are not done"),
+        ({"ansible.builtin.git": {"repo": "x"}}, "tasks of ansible.builtin.git are not done"),
     ],
 )
 def test_t42_what_is_not_taken_is_named(folder: Path, task: dict[str, Any], reason: str) -> None:

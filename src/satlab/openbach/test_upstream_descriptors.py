@@ -97,6 +97,30 @@ def test_arguments_of_upstream_s_iperf3_become_its_command_line(jobs: Path) -> N
     assert sys.executable not in iperf3.command()
 
 
+def test_words_of_a_rule_may_begin_with_a_dash(jobs: Path, tmp_path: Path) -> None:
+    """The job takes all further words; a single text could pass for an option."""
+    iptables = descriptor.sort_upstream(jobs)[0]["iptables"]
+    rule = ["-A", "INPUT", "-p", "tcp", "--dport", "80", "-j", "ACCEPT"]
+    assert argv(iptables, {"rule": rule}) == tuple(rule)
+    apache2 = descriptor.sort_upstream(jobs)[0]["apache2"]
+    with pytest.raises(ConfigError):
+        argv(apache2, {"operation": "-k"})
+    functions = [start(0, "client", "iptables", {"rule": [rule]})]
+    file = write_scenario(tmp_path, "rule", {"openbach_functions": functions})
+    assert validate.check(file, jobs=jobs) == []
+
+
+def test_a_job_with_another_name_than_its_folder_is_read(tmp_path: Path) -> None:
+    shape = {"more": {"name": "mbr_client"}}
+    write_job(tmp_path, "mbr_manager", shape)
+    found, bad = descriptor.sort_upstream(tmp_path)
+    assert not bad
+    assert found["mbr_manager"].name == "mbr_manager"
+    assert any(
+        "'mbr_client' is not the name" in each.reason for each in found["mbr_manager"].warnings
+    )
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.promise("P49")
 def test_scenarios_are_accepted_or_refused_for_the_right_reason(

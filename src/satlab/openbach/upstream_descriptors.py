@@ -43,8 +43,17 @@ _COPY = ("copy", "ansible.builtin.copy")
 _LOOP = ("loop", "with_items")
 APT = ("apt", "ansible.builtin.apt", "package", "ansible.builtin.package")
 """Modules that install packages."""
+PIP = ("pip", "ansible.builtin.pip")
+"""Modules that install Python packages."""
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+", re.ASCII)
 """Names of packages (Debian policy, section 5.6.7)."""
+_PYTHON_PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?", re.ASCII)
+"""Names of Python packages (core metadata, field Name)."""
+_OWN_BUILD = "-openbach"
+"""Ending of packages of OpenBACH's own archive; Debian's has the program without it."""
+_PAIR = re.compile(r"(\w+)=((?:\{\{.*?\}\}|\S)+)")
+LONGEST_CALL = 4096
+"""Longest call in one line, characters."""
 _SRC = re.compile(r"(?:^|\s)src=(\{\{.*?\}\}|\S+)")
 _GENERAL = ("name", "description", "job_version", "keywords", "persistent", "need_privileges")
 _PLATFORM = (
@@ -126,18 +135,43 @@ def packages(folder: Path) -> list[str]:
 
 
 def packages_of(tasks: Any) -> Iterator[str]:
-    """Yield the Debian packages that tasks install, as far as they are written out."""
+    """Yield the Debian packages that tasks install, as far as they are written out, without
+    versions.
+    """
+    for name in _installed(tasks, APT):
+        if _PACKAGE.fullmatch(name):
+            yield name.removesuffix(_OWN_BUILD)
+
+
+def python_packages_of(tasks: Any) -> Iterator[str]:
+    """Yield the Python packages that tasks install, as far as they are written out, without
+    versions.
+    """
+    for name in _installed(tasks, PIP):
+        if _PYTHON_PACKAGE.fullmatch(name):
+            yield name
+
+
+def _installed(tasks: Any, modules: tuple[str, ...]) -> Iterator[str]:
+    """Yield what tasks of some modules name, without versions."""
     for task in tasks if isinstance(tasks, list) else ():
         if isinstance(task, dict):
-            yield from packages_of(task.get("block"))
-            call: Any = next((task[key] for key in APT if isinstance(task.get(key), dict)), {})
+            yield from _installed(task.get("block"), modules)
+            call = next((call_of(task[key]) for key in modules if key in task), {})
             items: Any = next((call[key] for key in ("name", "pkg", "package") if key in call), [])
-            items = items if isinstance(items, list) else [items]
+            items = items if isinstance(items, list) else str(items).split(",")
             if items == ["{{ item }}"]:
                 items = next((task[key] for key in _LOOP if isinstance(task.get(key), list)), [])
-            yield from (
-                each for each in items if isinstance(each, str) and _PACKAGE.fullmatch(each)
-            )
+            for each in items:
+                if isinstance(each, str):
+                    yield re.split("[=<>!~ ]", each.strip(), maxsplit=1)[0]
+
+
+def call_of(call: Any) -> Mapping[str, Any]:
+    """Return the parameters of a task, in YAML or as `name=x state=y`."""
+    if isinstance(call, str):
+        return dict(_PAIR.findall(call[:LONGEST_CALL]))
+    return call if isinstance(call, Mapping) else {}
 
 
 def copied(tasks: Any) -> Iterator[str]:
@@ -277,6 +311,8 @@ def _argument(argument: Mapping[str, Any], place: str, warn: Warn) -> Entry:
         for name in ("flag", "repeatable"):
             if adapted.pop(name, None):
                 warn(f"{place}.{name}", "has no effect: a required argument is positional")
+    if ".required." in place and adapted.get("type") == "str":
+        adapted["remainder"] = str(adapted.get("count")) in ("+", "*")
     if adapted.get("type") == "None" and str(adapted.get("count")) != "0":
         adapted["count"] = 0
         warn(f"{place}.count", "a bare flag takes no value")

@@ -13,7 +13,7 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
 from satlab.lab import job_overlay, job_packages, privileges
 from satlab.lab.job_overlay import Layers
-from satlab.lab.job_packages import Apt
+from satlab.lab.job_packages import Apt, Pip
 from satlab.openbach import job_playbook
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.job_playbook import Contents
@@ -21,11 +21,12 @@ from satlab.openbach.job_playbook import Contents
 
 @contextmanager
 def of_jobs(
-    jobs: Iterable[Descriptor], log: ProgressLog, apt: Apt | None = None
+    jobs: Iterable[Descriptor], log: ProgressLog, apt: Apt | None = None, pip: Pip | None = None
 ) -> Iterator[Mapping[str, Layers]]:
     """Make the layers of jobs that are not shipped, by job; they are removed when the block ends.
+    Packages that the host's sources lack are named in the log.
 
-    Raises HostError: packages are unknown, cannot be fetched (no network), or exceed the bounds.
+    Raises HostError: packages cannot be fetched (no network), or exceed the bounds.
     """
     further = {job.name: job.files.parent for job in jobs if job.name not in privileges.SHIPPED}
     if not further:
@@ -37,25 +38,35 @@ def of_jobs(
             found = job_playbook.contents(folder)
             for line in found.left_out:
                 log.line(f"note: {name}: its playbook: {line}")
-            if found.packages or found.maybe or found.files:
-                own = place / name
-                own.mkdir(mode=0o711)
-                made[name] = _make(name, found, own, log, apt or Apt())
+            own = place / name
+            own.mkdir(mode=0o711)
+            made[name] = _make(name, found, own, log, apt or Apt(), pip or Pip())
         yield made
 
 
-def _make(job: str, found: Contents, folder: Path, log: ProgressLog, apt: Apt) -> Layers:
+def _make(job: str, found: Contents, folder: Path, log: ProgressLog, apt: Apt, pip: Pip) -> Layers:
     """Fill the folder of a job."""
     made = job_overlay.of(folder)
-    names = [*found.packages, *apt.known(found.maybe)]
     try:
+        names = apt.known([*found.packages, *found.maybe])
+        for name in found.packages:
+            if name not in names:
+                log.line(f"note: {job}: its playbook: the host's package sources have no {name}")
+        wheels = _wheels(job, found.python, names, folder, log, apt, pip)
+        files = list({file.name: file for file in wheels}.values())  # two may need a third
         packages = apt.missing(names)
         if packages:
-            log.line(f"{job}: unpacking {', '.join(packages)} for this job alone")
-            fetched, place = folder / "fetched", folder / "sandbox"
+            fetched = folder / "fetched"
             fetched.mkdir(mode=0o755)
+            files += apt.fetch(packages, fetched)
+        if files:
+            unpacked = ", ".join(
+                [*packages, *(file.stem for file in files if file.suffix == ".whl")]
+            )
+            log.line(f"{job}: unpacking {unpacked} for this job alone")
+            place = folder / "sandbox"
             place.mkdir(mode=0o700)
-            job_packages.unpack(apt.fetch(packages, fetched), folder / "packages", place)
+            job_packages.unpack(files, folder / "packages", place)
     except HostError as error:
         raise HostError(f"{job}: {error}", error.hint) from error
     for file in found.files:
@@ -72,3 +83,25 @@ def _make(job: str, found: Contents, folder: Path, log: ProgressLog, apt: Apt) -
             f" {job_overlay.SHOWN_AT}"
         )
     return made
+
+
+def _wheels(
+    job: str,
+    packages: Iterable[str],
+    names: list[str],
+    folder: Path,
+    log: ProgressLog,
+    apt: Apt,
+    pip: Pip,
+) -> Iterator[Path]:
+    """Yield wheels of Python packages. One that is Debian's too is added to `names` instead."""
+    for number, package in enumerate(packages):
+        if known := apt.known([job_packages.debian_name(package)]):
+            names += known
+            continue
+        fetched = folder / f"wheels-{number}"
+        fetched.mkdir(mode=0o755)
+        try:
+            yield from pip.fetch(package, fetched)
+        except HostError as error:
+            log.line(f"note: {job}: its playbook: the Python package {package}: {error}")

@@ -132,10 +132,14 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http_error(_: Request, error: HTTPException) -> Response:
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            return Response(status_code=error.status_code, headers=error.headers)
         return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
+        if any(fault["loc"][0] == "path" for fault in error.errors()):
+            return JSONResponse({"error": "Not Found"}, HTTPStatus.NOT_FOUND)
         places = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
         return JSONResponse({"msg": f"Wrong parameters: {places}"}, HTTPStatus.BAD_REQUEST)
 

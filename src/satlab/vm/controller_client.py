@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """OpenBACH's REST API (2.7) as its client: requests, and the meaning of its refusals."""
 
+import contextlib
 import http.client
 import io
 import json
+import re
 import secrets
 import tarfile
 import time
@@ -32,10 +34,17 @@ TRIES = 5
 then. Only GET is repeated.
 """
 INSTALL_DEADLINE_S = 900.0
+REGISTERED_S = 180.0
+"""Longest time from the registration of a job to the end of its installation (a playbook whose last
+request timed out: 150 s).
+"""
 POLL_S = 1.0
 MOST_BYTES = 1 << 30
 """Largest answer that is read: captures."""
 _LOGIN = "name its account: SATLAB_OPENBACH=http://LOGIN:PASSWORD@HOST:8000"
+
+
+_OF_DATABASE = re.compile(r" violates |\nDETAIL:")
 
 
 class _BrokenError(Exception):
@@ -177,7 +186,11 @@ class Controller:
         return {name: found[name]["address"] for name in names}
 
     def put_entities(self, project: str, agents: Mapping[str, str]) -> None:
-        """Make a project have these entities, each with its agent."""
+        """Make a project have these entities, each with its agent.
+
+        Raises:
+            HostError: an agent belongs to another project.
+        """
         try:
             known = self.request("GET", f"/project/{quote(project)}/")
         except RefusedError as error:
@@ -198,29 +211,51 @@ class Controller:
         place = f"/project/{quote(project)}/entity/"
         for name, address in sorted(agents.items()):
             entity = {"name": name, "description": "", "agent": {"address": address}}
-            if name not in attached:
-                self.request("POST", place, entity)
-            elif attached[name] != address:
-                self.request("PUT", f"{place}{quote(name)}/", entity)
+            if attached.get(name) == address:
+                continue
+            try:
+                if name in attached:
+                    self.request("PUT", f"{place}{quote(name)}/", entity)
+                else:
+                    self.request("POST", place, entity)
+            except RefusedError as error:
+                owner = self.request("GET", f"/agent/{quote(address)}/").get("project")
+                if owner in (None, "", project):
+                    raise
+                if name not in attached:  # it was made, without its agent
+                    with contextlib.suppress(RefusedError):
+                        self.request("DELETE", f"{place}{quote(name)}/")
+                raise HostError(
+                    f"{self}: the agent {name} ({address}) belongs to the project {owner!r}",
+                    f"an agent has one project: remove its entity from {owner!r}",
+                ) from error
 
     def install(self, jobs: Mapping[str, set[str]]) -> None:
         """Add the jobs that the controller lacks, and install them where they are missing; jobs by
         agent's address.
         """
         known = {job["general"]["name"] for job in self.request("GET", "/job/")}
-        for address, names in sorted(jobs.items()):
-            missing = sorted(names - self._installed(address))
+        # Asked before a job is added: an agent that still lists it would count as having it.
+        lists = {address: self._installed(address) for address in sorted(jobs)}
+        for address, listed in lists.items():
+            missing = sorted(
+                name
+                for name in jobs[address]
+                if name not in listed or self._is_removed(name, address)
+            )
             for name in missing:
                 if name not in known:
                     self.add_job(name, paths.JOBS / name)
                     known.add(name)
-            earlier = {name: self._installation(name, address) for name in missing}
+            earlier = {name: self._states(name, address)["install"] for name in missing}
             if missing:
                 self.request(
                     "POST", "/job/", {"action": "install", "names": missing, "addresses": [address]}
                 )
             for name in missing:
-                self._await_installed(name, address, earlier[name])
+                self._await_end(name, address, earlier[name], was_listed=name in listed)
+            if missing:
+                self._await_listed(set(missing), address)
 
     def _installed(self, address: str) -> set[str]:
         """Return the jobs that an agent lists itself, which may differ from what the controller has
@@ -230,11 +265,24 @@ class Controller:
         listed = self.request("GET", f"/job/?{query}", more_s=UPDATE_S_PER_AGENT)
         return {job["name"] for job in listed["installed_jobs"]}
 
-    def _installation(self, name: str, address: str) -> dict[str, Any] | None:
-        """Return the state of the latest installation of a job on an agent."""
-        states = self.request("GET", f"/job/{quote(name)}/state/?{urlencode({'address': address})}")
-        found: dict[str, Any] | None = states["install"]
+    def _states(self, name: str, address: str) -> dict[str, dict[str, Any] | None]:
+        """Return the states of the latest operations with a job on an agent, `install` and
+        `uninstall` among them.
+        """
+        place = f"/job/{quote(name)}/state/?{urlencode({'address': address})}"
+        found: dict[str, dict[str, Any] | None] = self.request("GET", place)
         return found
+
+    def _is_removed(self, name: str, address: str) -> bool:
+        """Return whether a job was uninstalled last: the agent lists it until it is restarted,
+        without its files.
+        """
+        states = self._states(name, address)
+        added, removed = (
+            str((states.get(key) or {}).get("last_operation_date") or "")
+            for key in ("install", "uninstall")
+        )
+        return removed > added  # ISO 8601 in one zone
 
     def add_job(self, name: str, folder: Path) -> None:
         """Add a job's folder (needs an administrator's account)."""
@@ -259,29 +307,53 @@ class Controller:
             "POST", "/job/", content, f"multipart/form-data; boundary={boundary}", WORK_DEADLINE_S
         )
 
-    def _await_installed(self, name: str, address: str, earlier: dict[str, Any] | None) -> None:
-        """Wait until the agent lists a job: success (204) is reported before the agent has it.
+    def _await_end(
+        self, name: str, address: str, earlier: dict[str, Any] | None, *, was_listed: bool
+    ) -> None:
+        """Wait for the end of an installation: 200, 204 or a failure.
+
+        The playbook registers the job through an installation of its own, whose success (204; 200
+        for a job that is listed already) is read before the files are there. The agent's list
+        proves nothing meanwhile, as it may hold a job that was removed; and to ask for it removes
+        the registration, so that the end is 204 in place of 200.
 
         `earlier`: the state before this installation was requested, which may still be read.
         """
-        done, end = (HTTPStatus.OK, HTTPStatus.NO_CONTENT), time.monotonic() + INSTALL_DEADLINE_S
-        while time.monotonic() < end:
-            state = self._installation(name, address)
-            if (
-                state is not None
-                and state != earlier
-                and state["returncode"] not in (*done, HTTPStatus.ACCEPTED)
-            ):
-                raise RunError(
-                    f"{self}: {name} cannot be installed on {address}: {state['response']}"
-                )
-            is_running = state is not None and state["returncode"] == HTTPStatus.ACCEPTED
-            if not is_running and name in self._installed(address):
-                return
+        success = (HTTPStatus.OK, HTTPStatus.NO_CONTENT)
+        end = time.monotonic() + INSTALL_DEADLINE_S
+        registered: dict[str, Any] | None = None
+        was_running, registered_by = False, end
+        while time.monotonic() < min(end, registered_by):
+            state = self._states(name, address)["install"]
+            if state is not None and state not in (earlier, registered):
+                code = state["returncode"]
+                registers = success if was_listed else (HTTPStatus.NO_CONTENT,)
+                if code == HTTPStatus.ACCEPTED:
+                    was_running = True
+                elif code not in success:
+                    raise RunError(
+                        f"{self}: {name} cannot be installed on {address}: {state['response']}"
+                    )
+                elif not was_running or registered is not None or code not in registers:
+                    return
+                else:
+                    registered, registered_by = state, time.monotonic() + REGISTERED_S
             time.sleep(POLL_S)
-        raise RunError(
-            f"{self}: {name} is not installed on {address} after {INSTALL_DEADLINE_S:g} s"
-        )
+        if registered is None:
+            raise RunError(
+                f"{self}: {name} is not installed on {address} after {INSTALL_DEADLINE_S:g} s"
+            )
+
+    def _await_listed(self, names: set[str], address: str) -> None:
+        """Wait until an agent lists jobs whose installation is over."""
+        end = time.monotonic() + WORK_DEADLINE_S
+        while lacking := names - self._installed(address):
+            if time.monotonic() > end:
+                raise RunError(
+                    f"{self}: the agent {address} does not list {', '.join(sorted(lacking))}"
+                    f" {WORK_DEADLINE_S:g} s after the installation"
+                )
+            time.sleep(POLL_S)
 
     def save(self, project: str, document: Mapping[str, Any]) -> None:
         """Store a scenario, as a new version where there is one of its name.
@@ -334,6 +406,8 @@ def _refusal(status: int, answer: bytes) -> str:
     reasons = [str(body[key]) for key in ("error", "msg", "message") if body.get(key)][:1] or [
         f"HTTP {status}"
     ]
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR and _OF_DATABASE.search(reasons[0]):
+        reasons = ["the controller's database refuses it"]
     detail = body.get("error_message")
     if isinstance(detail, dict):
         reasons.append(f"{detail.get('offending_entry', '')}: {detail.get('error', '')}")

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -23,11 +24,11 @@ from zoneinfo import ZoneInfo
 from collect.jobs import Job, JobEnd
 from satlab.common.archive import ArchiveError, Gunzip, Kind, Limits, Reader, Section
 from satlab.common.errors import HostError
-from satlab.openbach.engine import JobStatus, ScenarioStatus
+from satlab.openbach.engine import FunctionStatus, JobStatus, ScenarioStatus
 from satlab.openbach.json_document import is_name
 from satlab.openbach.model import BoundScenario, StartJob, StartScenario
 from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult, append_line
-from satlab.vm.controller_client import POLL_S, Controller
+from satlab.vm.controller_client import POLL_S, Controller, RefusedError
 
 PROJECT = "satlab"
 SETTLE_S = 20.0
@@ -90,6 +91,9 @@ def run(
 ) -> ScenarioResult:
     """Run a scenario to its end. `stop` stops it; after `deadline_s` it is stopped and has failed.
 
+    A first launch that failed because an agent lacked a job is repeated once, after the job was
+    installed again.
+
     Raises:
         HostError: the controller does not answer, or lacks agents.
         ConfigError, RunError: it refuses.
@@ -98,19 +102,29 @@ def run(
         (raw / folder).mkdir(parents=True, exist_ok=True)
     for name in ("stats.jsonl", "jobs.jsonl"):
         (raw / name).touch()
-    needed = jobs(scenario)
     controller.enter()
-    agents = controller.agents(set(needed))
+    entities = jobs(scenario)
+    agents = controller.agents(set(entities))
     controller.put_entities(PROJECT, agents)
-    controller.install({agents[entity]: names for entity, names in needed.items()})
+    needed = {agents[entity]: names for entity, names in entities.items()}
+    controller.install(needed)
     texts = documents(file, scenario.values)
     for document in texts:
         controller.save(PROJECT, document)
     arguments = {name: scenario.values[name] for name in texts[-1].get("arguments", {})}
-    start_unix_s = time.time()
-    number = controller.launch(PROJECT, scenario.name, arguments)
     seen = _Changes(on_event)
-    ended, why = _watch(controller, number, seen, stop, deadline_s)
+    for is_last in (False, True):
+        start_unix_s = time.time()
+        try:
+            number = controller.launch(PROJECT, scenario.name, arguments)
+        except RefusedError as error:
+            if is_last or error.http_status != HTTPStatus.UNPROCESSABLE_ENTITY:
+                raise
+        else:
+            ended, why = _watch(controller, number, seen, stop, deadline_s)
+            if is_last or why or stop.is_set() or not _lacks_a_job(ended):
+                break
+        controller.install(needed)
     stop_unix_s = time.time()
     ended = _settled(controller, number, seen, ended)
     records = tuple(_job_records(ended, scenario, stop_unix_s))
@@ -165,6 +179,16 @@ def _watch(
     except KeyboardInterrupt:
         controller.stop(number)
         raise
+
+
+def _lacks_a_job(instance: Instance) -> bool:
+    """Return whether a function could not start its job: the controller listed one that the agent
+    lacked.
+    """
+    return instance["status"] == ScenarioStatus.FINISHED_KO and any(
+        "start_job_instance" in function and function["status"] == FunctionStatus.ERROR
+        for _, function in _functions(instance)
+    )
 
 
 def _settled(controller: Controller, number: int, seen: "_Changes", instance: Instance) -> Instance:
@@ -250,7 +274,7 @@ def _reason(instance: Instance) -> str:
 
 def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float) -> Iterator[Job]:
     """Yield the record of each job; one without an end date has ended with the scenario. `argv` has
-    only the arguments, as OpenBACH does not report the command.
+    the command of the descriptor, as OpenBACH does not report it.
     """
     for current, function, words in _with_words(instance, scenario):
         job = function.get("job")
@@ -277,13 +301,13 @@ def _job_records(instance: Instance, scenario: BoundScenario, over_unix_s: float
 def _with_words(
     instance: Instance, scenario: BoundScenario
 ) -> Iterator[tuple[Instance, Instance, tuple[str, ...]]]:
-    """Yield every function with its instance and the arguments of its job, those of sub-scenarios
+    """Yield every function with its instance and the argv of its job, those of sub-scenarios
     included.
     """
     actions = {function.id: function.action for function in scenario.functions}
     for function in instance["openbach_functions"]:
         action = actions.get(function["id"])
-        known = action.words if isinstance(action, StartJob) else ()
+        known = (*action.job.command_there(), *action.words) if isinstance(action, StartJob) else ()
         yield instance, function, tuple(word for word in known if isinstance(word, str))
         if function.get("scenario") and isinstance(action, StartScenario):
             yield from _with_words(function["scenario"], action.scenario)

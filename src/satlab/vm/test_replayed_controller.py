@@ -18,15 +18,15 @@ from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
 from satlab.common import paths, topology
 from satlab.common.console import ProgressLog
-from satlab.common.errors import HostError
+from satlab.common.errors import HostError, RunError
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
 from satlab.run.run_folder import RunResult
 from satlab.vm import controller_client, controller_run, provision, vm_run
-from satlab.vm.controller_client import Controller
+from satlab.vm.controller_client import Controller, RefusedError
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_lab import VmLab
-from tests.replayed_controller import Replayed, serve
+from tests.replayed_controller import OVER, Replayed, serve
 
 AGENTS = {"client": "198.19.0.11", "server": "198.19.0.15"}
 Start = Callable[[Replayed], Controller]
@@ -86,19 +86,16 @@ def test_bulk_tcp_has_the_figures_of_its_files(start: Start, tmp_path: Path) -> 
         3: "Stopped",
         4: "Not Running",
     }
-    assert jobs[0]["argv"][-4:] == [
-        "server",
-        "-B",
-        "198.18.4.2",
-        "-1",
-    ], "a server, by its arguments"
+    program = "/opt/openbach/agent/jobs/satlab_iperf3/satlab_iperf3.py"
+    assert jobs[0]["argv"][1] == program
+    assert jobs[0]["argv"][-4:] == ["server", "-B", "198.18.4.2", "-1"]
     verdicts = (
         outcome.records.lazy()
         .collect()
         .filter(polars.col("metric") == "job_ok")["status"]
         .to_list()
     )
-    assert verdicts == ["censored", "ok"]  # the server was stopped, the client has ended
+    assert verdicts == ["ok", "ok"]  # the server was stopped after it had stored its file
 
 
 def test_page_load_has_the_figures_of_its_files(start: Start, tmp_path: Path) -> None:
@@ -111,19 +108,61 @@ def test_page_load_has_the_figures_of_its_files(start: Start, tmp_path: Path) ->
     assert figures(outcome.records.lazy().collect(), "page_load_time_ms") == expected
 
 
-def test_nothing_is_launched_before_the_agents_list_their_jobs(
-    start: Start, tmp_path: Path
+@pytest.mark.parametrize("remembers", ["nothing", "unknown", "known"])
+def test_nothing_is_launched_before_the_installations_are_over(
+    start: Start, tmp_path: Path, remembers: str
 ) -> None:
+    """An agent may list a removed job, without its files."""
     example = example_run.write(tmp_path, Example(duration_s=2))
-    replayed = Replayed(AGENTS, stored(example, "iperf3_json", 1), asks_before_listed=4)
+    replayed = Replayed(AGENTS, stored(example, "iperf3_json", 1))
+    if remembers != "nothing":
+        replayed.remembered = {("satlab_iperf3", address) for address in AGENTS.values()}
+    if remembers == "known":
+        replayed.jobs.add("satlab_iperf3")
+        replayed.removed = dict.fromkeys(replayed.remembered, "2026-11-29T08:00:00Z")
     outcome = execute(start(replayed), "bulk_tcp", {"duration": "2"}, tmp_path)
     assert figures(outcome.records.lazy().collect(), "goodput_bps")
-    launch = next(
-        number for number, each in enumerate(replayed.asked) if each.endswith("/scenario_instance/")
-    )
-    for address in AGENTS.values():
-        asked = [each for each in replayed.asked[:launch] if f"address={address}&update" in each]
-        assert len(asked) > 4
+    assert launches(replayed) == 1
+    assert not replayed.unregistered, "asked for the list while an installation ran"
+    assert all(asked > OVER for asked in replayed.installed.values())
+
+
+def launches(replayed: Replayed) -> int:
+    return sum(each.endswith("/scenario_instance/") for each in replayed.asked)
+
+
+def test_an_installation_that_fails_after_its_registration_is_a_failure(
+    start: Start, tmp_path: Path
+) -> None:
+    through = start(Replayed(AGENTS, [], ends_with=422))
+    with pytest.raises(RunError, match=r"satlab_iperf3 cannot be installed on 198.19.0.11: 422"):
+        execute(through, "bulk_tcp", {"duration": "2"}, tmp_path)
+
+
+@pytest.mark.parametrize(("failing", "tried"), [(1, 2), (2, 2)])
+def test_a_launch_without_a_job_is_repeated_once(
+    start: Start, tmp_path: Path, failing: int, tried: int
+) -> None:
+    example = example_run.write(tmp_path, Example(duration_s=2))
+    files = stored(example, "iperf3_json", 1)
+    replayed = Replayed(AGENTS, files if failing == 1 else [], launches_without_job=failing)
+    outcome = execute(start(replayed), "bulk_tcp", {"duration": "2"}, tmp_path)
+    assert launches(replayed) == tried
+    if failing == 1:
+        assert figures(outcome.records.lazy().collect(), "goodput_bps")
+    else:
+        assert "Finished Ko" in outcome.reason or "no reason" in outcome.reason
+
+
+def test_an_agent_of_another_project_is_named(start: Start) -> None:
+    replayed = Replayed(AGENTS, [], owner="other")
+    through = start(replayed)
+    with pytest.raises(HostError, match=r"client \(198.19.0.11\) belongs to the project 'other'"):
+        through.put_entities("satlab", AGENTS)
+    assert replayed.asked[-1] == "DELETE /project/satlab/entity/client/", "as it was before"
+    with pytest.raises(RefusedError) as refused:
+        through.request("POST", "/project/satlab/entity/", {"name": "client"})
+    assert str(refused.value).endswith("the controller's database refuses it")
 
 
 def test_the_deadline_of_an_update_follows_the_number_of_agents(

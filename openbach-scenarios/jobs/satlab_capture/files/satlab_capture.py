@@ -8,16 +8,24 @@ import argparse
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import syslog
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import collect_agent
-from jobkit import announce, argument_parser, matching, run_job, whole
+from jobkit import (
+    announce,
+    argument_parser,
+    matching,
+    run_job,
+    start_stoppable,
+    stop_event,
+    whole,
+)
 
 # dumpcap 4.0, on stderr when it ends: "Packets received/dropped on interface 'lan0': 6/0
 # (pcap:0/...".
@@ -63,16 +71,14 @@ def read(log: str, file: Path) -> Capture | None:
     return Capture(int(counts[1]), int(counts[2]), file.stat().st_size)
 
 
-def run(command: list[str]) -> str:
+def run(command: list[str], stop: threading.Event) -> str:
     """Run dumpcap until a limit is reached or this job is stopped; return its log."""
     try:
-        dumpcap = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        # dumpcap ends in order on SIGTERM. An agent may have signalled it before us.
+        quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
+        dumpcap = start_stoppable(command, stop, stdout=quiet, stderr=pipe, text=True)
     except OSError as error:
         return f"dumpcap cannot be started: {error}"
-    # dumpcap ends in order on SIGTERM. An agent may have signalled it before us.
-    signal.signal(signal.SIGTERM, lambda *_: dumpcap.terminate())
     lines: list[str] = []
     with dumpcap, contextlib.ExitStack() as until_end:
         for line in dumpcap.stderr or ():
@@ -92,7 +98,7 @@ def keep(capture: Capture, file: Path) -> bool:
     }
     answers = [
         collect_agent.send_stat(when, **figures),
-        collect_agent.store_files(when, copy=False, capture_pcapng=str(file)),
+        collect_agent.store_files(when, capture_pcapng=str(file)),
     ]
     return all(answer == "OK" for answer in answers)
 
@@ -119,11 +125,11 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run the job; 0 when the capture came to its end and was stored."""
-    options = _arguments()
+    stop, options = stop_event(), _arguments()
     os.umask(0o077)  # captured packets are private
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "capture.pcapng"
-        log = run(argv(options, file))
+        log = run(argv(options, file), stop)
         capture = read(log, file)
         if capture is None:
             collect_agent.send_log(syslog.LOG_ERR, " ".join(log.split())[:500])

@@ -7,11 +7,20 @@ import json
 import re
 import subprocess
 import syslog
+import threading
 import time
 from typing import Any
 
 import collect_agent
-from jobkit import argument_parser, real, run_job, store_json, whole
+from jobkit import (
+    argument_parser,
+    real,
+    run_job,
+    start_stoppable,
+    stop_event,
+    store_json,
+    whole,
+)
 
 WRITE_OUT = "%{json}"
 TIMED_OUT = 28
@@ -21,7 +30,7 @@ MARGIN_S = 10.0
 Request = dict[str, Any]
 
 
-def request(url: str, timeout_s: float) -> Request:
+def request(url: str, timeout_s: float, stop: threading.Event) -> Request:
     """Make one request over a new connection; a failed one has no times, one cut off has those that
     were reached.
     """
@@ -29,13 +38,17 @@ def request(url: str, timeout_s: float) -> Request:
     argv += ["--output", "/dev/null", "--write-out", WRITE_OUT]
     argv += ["--globoff", "--max-time", f"{timeout_s:g}", url]
     started = time.time()
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=timeout_s + MARGIN_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        with start_stoppable(argv, stop, stdout=pipe, stderr=pipe, text=True) as curl:
+            try:
+                output, log = curl.communicate(timeout=timeout_s + MARGIN_S)
+            except subprocess.TimeoutExpired as error:
+                curl.kill()
+                return _result(started, "failed", str(error), {})
+    except OSError as error:
         return _result(started, "failed", str(error), {})
-    return judge(started, done.returncode, done.stdout, done.stderr)
+    return judge(started, curl.returncode, output, log)
 
 
 def judge(started: float, code: int, output: str, log: str) -> Request:
@@ -102,9 +115,13 @@ def main() -> int:
     parser.add_argument("url", type=_url)
     parser.add_argument("-n", "--requests", type=whole(1, 9999), default=1)
     parser.add_argument("-t", "--timeout", type=real(1, 3600), default=33.0)
-    options = parser.parse_args()
-    requests = [request(options.url, options.timeout) for _ in range(options.requests)]
-    return 0 if publish(options.url, requests) else 1
+    stop, options = stop_event(), parser.parse_args()
+    requests: list[Request] = []
+    while len(requests) < options.requests and not stop.is_set():
+        made = request(options.url, options.timeout, stop)
+        requests += [] if stop.is_set() else [made]
+    is_complete = publish(options.url, requests) and not stop.is_set()
+    return 0 if is_complete else 1
 
 
 if __name__ == "__main__":

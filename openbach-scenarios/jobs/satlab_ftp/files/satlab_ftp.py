@@ -342,7 +342,7 @@ def fetch(options: argparse.Namespace) -> int:
         print(f"error: {reason}", file=sys.stderr)
     else:
         figures = {"goodput_bps": found.goodput_bps, "transfer_time_s": found.lasted_s}
-        collect_agent.send_stat(collect_agent.now(), None, **figures)
+        collect_agent.send_stat(collect_agent.now(), **figures)
     made: dict[str, object] = {
         "schema": "satlab/ftp/1",
         "direction": options.direction,

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -82,6 +82,26 @@ def raise_on_stop() -> None:
     on_stop(stop)
 
 
+def start_stoppable(
+    argv: Sequence[str], stop: threading.Event, number: int = signal.SIGTERM, **options: Any
+) -> "subprocess.Popen[Any]":
+    """Start a program that gets the signal `number` when the job is stopped, even if that was while
+    it started.
+
+    `stop`: from `stop_event`, requested before; `options` are Popen's.
+    """
+    program = subprocess.Popen(argv, **options)
+
+    def end_program(*_: object) -> None:
+        stop.set()
+        program.send_signal(number)
+
+    on_stop(end_program)
+    if stop.is_set():
+        program.send_signal(number)
+    return program
+
+
 def ignore_stops() -> None:
     """Ignore SIGTERM and SIGINT from now on, while the record of the measurement is written."""
     on_stop(signal.SIG_IGN)
@@ -121,7 +141,7 @@ def store_json(statistic: str, document: Mapping[str, Any], indent: int | None =
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{statistic.removesuffix('_json')}.json"
         path.write_text(json.dumps(document, indent=indent) + "\n", encoding="utf-8")
-        return collect_agent.store_files(collect_agent.now(), None, True, **{statistic: str(path)})
+        return collect_agent.store_files(collect_agent.now(), **{statistic: str(path)})
 
 
 def must_store_json(statistic: str, document: Mapping[str, Any]) -> None:

@@ -268,9 +268,8 @@ def receive(options: argparse.Namespace) -> int:
         "jitter_ms": reception.jitter_ms,
         "loss_ratio": 1 - len(reception.owd_ms) / reception.sent,
     }
-    collect_agent.send_stat(
-        collect_agent.now(), None, **summary, **rate(reception.size, reception.active_s)
-    )
+    summary |= rate(reception.size, reception.active_s)
+    collect_agent.send_stat(collect_agent.now(), **summary)
     return store(reception.document(start_unix_s))
 
 
@@ -304,9 +303,7 @@ def send(options: argparse.Namespace) -> int:
             ),
         )
     active_s = last_s - (first_s or 0.0)
-    collect_agent.send_stat(
-        collect_agent.now(), None, late_ms=1000 * late_s, **rate(total, active_s)
-    )
+    collect_agent.send_stat(collect_agent.now(), late_ms=1000 * late_s, **rate(total, active_s))
     load = {"flows": options.flows, "bytes": total, "active_s": active_s, "seed": options.seed}
     load |= {"late_ms": 1000 * late_s, "gap_ms": gap.described(), "size_bytes": size.described()}
     about = {

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 
 import collect_agent
-from jobkit import argument_parser, real, run_job
+from jobkit import argument_parser, real, run_job, start_stoppable, stop_event
 
 END_DEADLINE_S = 5.0
 """OpenSAND ends within a second of SIGTERM; what does not is killed."""
@@ -116,10 +116,11 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run until stopped; 0 when the entity was ready in time and ran until then."""
-    options = _arguments()
+    stop, options = stop_event(), _arguments()
     try:
-        process = subprocess.Popen(
+        process = start_stoppable(
             argv(options),
+            stop,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -127,7 +128,6 @@ def main() -> int:
     except OSError as error:
         collect_agent.send_log(syslog.LOG_ERR, f"{options.program} cannot be started: {error}")
         return 1
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     entity = Entity(options.entity)
     fault = follow(process, entity, options.ready)
     code = _end(process)

@@ -39,7 +39,7 @@ def publish(folder: Path, url: str) -> None:
     for name, (path, most) in limits.items():
         size = path.stat().st_size if path.is_file() else 0
         if 0 < size <= most:
-            answer = collect_agent.store_files(collect_agent.now(), url, True, **{name: str(path)})
+            answer = collect_agent.store_files(collect_agent.now(), url, **{name: str(path)})
         else:
             answer = f"it has {size} bytes, from 1 to {most} are stored"
         if answer != "OK":

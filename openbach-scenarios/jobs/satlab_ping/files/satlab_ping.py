@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import collect_agent
-from jobkit import argument_parser, run_job, store_json, whole
+from jobkit import argument_parser, run_job, start_stoppable, stop_event, store_json, whole
 
 _REPLY = re.compile(
     r"\[(\d+\.\d+)\] \d+ bytes from .*icmp_seq=(\d+) .*time=(\d+(?:\.\d+)?) ms(?!.*DUP!)"
@@ -66,16 +66,14 @@ def _follow(lines: Iterable[str]) -> Echo:
 
 def main() -> int:
     """Run the job; 0 when at least one reply came and the file was stored."""
-    options = _arguments()
+    stop, options = stop_event(), _arguments()
     destination = str(options.destination_ip)
     argv = ["ping", "-n", "-D", "-O", "-i", str(options.interval), "-c", str(options.count)]
     argv.append(destination)
     start_unix_s = time.time()
-    with subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as ping:
-        # ping answers SIGINT with its summary, and then its output ends here.
-        signal.signal(signal.SIGTERM, lambda *_: ping.send_signal(signal.SIGINT))
+    pipe, to_pipe = subprocess.PIPE, subprocess.STDOUT
+    # ping answers SIGINT with its summary, and then its output ends here.
+    with start_stoppable(argv, stop, signal.SIGINT, stdout=pipe, stderr=to_pipe, text=True) as ping:
         echo = _follow(ping.stdout or ())
     document = {
         "schema": "satlab/ping/1",

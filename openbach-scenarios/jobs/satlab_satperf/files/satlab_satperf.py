@@ -24,10 +24,11 @@ from jobkit import (
     argument_parser,
     matching,
     need,
-    on_stop,
     port,
     real,
     run_job,
+    start_stoppable,
+    stop_event,
     store_json,
     whole,
 )
@@ -97,10 +98,9 @@ def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | No
     `serves`: the port of a server.
     """
     with (
-        subprocess.Popen([*argv, "--output", str(output)]) as process,
+        start_stoppable([*argv, "--output", str(output)], stop_event()) as process,
         contextlib.ExitStack() as until_end,
     ):
-        on_stop(lambda *_: process.terminate())
         if serves is not None:
             while process.poll() is None and not is_bound(serves):
                 time.sleep(POLL_S)  # satperf ends by itself when it cannot have the port

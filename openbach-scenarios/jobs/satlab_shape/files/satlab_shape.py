@@ -94,7 +94,7 @@ def report(found: Sequence[dict[str, Any]]) -> None:
         "dropped_packets": ours["drops"],
         "backlog_bytes": ours["backlog"],
     }
-    collect_agent.send_stat(collect_agent.now(), None, **counters)
+    collect_agent.send_stat(collect_agent.now(), **counters)
 
 
 def restore(interface: str) -> None:

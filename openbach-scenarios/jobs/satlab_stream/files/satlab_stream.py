@@ -205,7 +205,7 @@ def receive(options: argparse.Namespace) -> int:
     voice = made.get("voice")
     if isinstance(voice, dict):
         summary["mos"] = voice["mos"]
-    collect_agent.send_stat(collect_agent.now(), None, **summary)
+    collect_agent.send_stat(collect_agent.now(), **summary)
     return store(made)
 
 

@@ -83,9 +83,8 @@ class Playback:
         if path == "/segment":
             self.segments.append(content)
             names = ("bitrate_bps", "buffer_s", "stalled_s")
-            collect_agent.send_stat(
-                collect_agent.now(), None, **{name: float(content[name]) for name in names}
-            )
+            figures = {name: float(content[name]) for name in names}
+            collect_agent.send_stat(collect_agent.now(), **figures)
         elif path == "/end":
             self.error = str(content["error"])
             self.ended.set()

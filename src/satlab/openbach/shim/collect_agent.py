@@ -4,12 +4,16 @@
 Statistics become lines of `$SATLAB_RAW/stats.jsonl`, in the form in which rstats sends them to the
 collector; stored files are copied to `$SATLAB_RAW/files/<job>-<instance>/`. Needs the standard
 library alone. Times are ms since the epoch.
+
+A call with arguments that the C++ module of OpenBACH's agents (2.2.2) does not take raises here what
+it raises there: a job that works here must not fail on an agent.
 """
 
 import configparser
 import contextlib
 import fcntl
 import json
+import operator
 import os
 import re
 import shutil
@@ -28,6 +32,7 @@ MAX_BYTES = 16 * 1024
 _STORE, _BROADCAST = 1, 2
 _YEAR_MS = 366 * 24 * 3600 * 1000
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_ABSENT: Any = object()
 _SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
 
 
@@ -66,18 +71,27 @@ class _Connection:
         }
 
     def send(
-        self, timestamp: int, suffix: str | None, statistics: Mapping[str, Any], *, is_file: bool
+        self,
+        timestamp: int,
+        suffix: str,
+        statistics: Mapping[str, Any],
+        file_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Write statistics, those of one flag in one record."""
+        """Write statistics, those of one flag in one record.
+
+        `file_names`: the names that stored files had, where the statistics are their places.
+        """
         _check_time(timestamp)
         groups: dict[int, dict[str, Any]] = {}
         for name, value in statistics.items():
             if name == "_metadata":
                 raise _RefusedError("a statistic cannot be called _metadata")
             groups.setdefault(self.filters.get(name, self.default), {})[name] = value
-        metadata = {"time": int(timestamp), "is_file": is_file, **self.sender}
-        if suffix is not None:
-            metadata["suffix"] = str(suffix)
+        metadata = {"time": timestamp, "is_file": file_names is not None, **self.sender}
+        if file_names:
+            metadata["file_names"] = dict(file_names)
+        if suffix:
+            metadata["suffix"] = suffix
         for flag, group in groups.items():
             if flag:
                 self._append({**group, "_metadata": {**metadata, "flag": flag}})
@@ -99,8 +113,8 @@ class _Connection:
         finally:
             os.close(handle)
 
-    def store(self, statistic: str, source: Path, *, copy: bool) -> str:
-        """Put a file into the run; return its path relative to `raw`."""
+    def store(self, statistic: str, source: Path) -> str:
+        """Copy a file into the run; return its path relative to `raw`."""
         folder = Path("files") / f"{self.sender['job_name']}-{self.sender['job_instance_id']}"
         (self.raw / folder).mkdir(parents=True, exist_ok=True)
         extension = source.suffix if _NAME.fullmatch(f"x{source.suffix}") else ""
@@ -113,8 +127,6 @@ class _Connection:
             except FileExistsError:
                 number += 1
                 continue
-            if not copy:
-                source.unlink()
             return str(relative)
 
 
@@ -149,12 +161,53 @@ def _flag(section: configparser.SectionProxy, default: int) -> int:
 
 
 def _check_time(timestamp: int) -> None:
-    if (
-        isinstance(timestamp, bool)
-        or not isinstance(timestamp, int | float)
-        or timestamp < _YEAR_MS
-    ):
+    if timestamp < _YEAR_MS:
         raise _RefusedError(f"{timestamp!r} lies in 1970: pass the timestamp in milliseconds")
+
+
+def _taken(timestamp: Any, suffix: Any, named: dict[str, Any]) -> tuple[int, str]:
+    """Return timestamp and suffix of a call, '' without one, and take them out of `named`.
+
+    None counts as absent by name only.
+    """
+    position = {"timestamp": timestamp, "suffix": suffix}
+    for name, given in position.items():
+        value = named.pop(name, None)
+        if value is not None:
+            if given is not _ABSENT:
+                raise TypeError(f"{name} is given by position and by name")
+            position[name] = value
+    timestamp, suffix = position.values()
+    if timestamp is _ABSENT:
+        raise TypeError("the timestamp is missing")
+    moment = operator.index(timestamp)  # refuses floats
+    _check_range(moment, "the timestamp")
+    if suffix is _ABSENT:
+        return moment, ""
+    if not isinstance(suffix, str):
+        raise TypeError(f"the suffix must be str, not {type(suffix).__name__}")
+    return moment, suffix
+
+
+def _check_range(number: int, what: str) -> None:
+    if not -(1 << 63) <= number < 1 << 63:
+        raise OverflowError(f"{what} has more than 64 bits")
+
+
+def _check_value(value: Any, what: str) -> None:
+    """Refuse what the agents' module cannot turn into JSON."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{what}: a key must be str, not {type(key).__name__}")
+            _check_value(each, f"{what}.{key}")
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check_value(each, what)
+    elif isinstance(value, int):
+        _check_range(value, what)
+    elif value is not None and not isinstance(value, str | float):
+        raise ValueError(f"{what}: {type(value).__name__} is no type of JSON")
 
 
 class _State:
@@ -181,7 +234,7 @@ def _answer(action: Callable[[], None]) -> str:
 
 
 def register_collect(
-    config_file: str,
+    config_file: str | bytes | os.PathLike[str],
     log_option: int = syslog.LOG_PID,
     log_facility: int = syslog.LOG_USER,
     new: bool = False,
@@ -189,46 +242,79 @@ def register_collect(
     """Get ready to send; False (with the reason on stderr) when the environment or the filter file
     is wrong.
     """
+    path = os.fsdecode(config_file)
+    for number in (log_option, log_facility):
+        operator.index(number)
+    del new
 
     def connect_now() -> None:
-        _State.connection = _Connection(config_file, os.environ)
+        _State.connection = _Connection(path, os.environ)
 
     return _answer(connect_now) == "OK"
 
 
-def connect(config_file: str) -> bool:
-    """Do as `register_collect`."""
-    return register_collect(config_file)
+def connect(config_file: str | bytes | os.PathLike[str], /) -> None:
+    """Register, and exit the job with status 1 when that fails."""
+    if not register_collect(config_file):
+        print("cannot register with collect_agent", file=sys.stderr)
+        sys.exit(1)
 
 
-def send_stat(timestamp: int, suffix: str | None = None, **statistics: Any) -> str:
-    """Record statistics; answers "OK" or "KO: reason"."""
-    return _answer(lambda: _connection().send(timestamp, suffix, statistics, is_file=False))
+def send_stat(timestamp: int = _ABSENT, suffix: str = _ABSENT, /, **statistics: Any) -> str:
+    """Record statistics; answers "OK" or "KO: reason".
+
+    `timestamp` and `suffix` may be given by name. A value is a type of JSON; `metadatas` (which
+    rstats puts in place of the sender) is checked and left out.
+
+    Raises:
+        TypeError: the timestamp is no integer, the suffix no text (None by position included).
+        ValueError, OverflowError: a value is no type of JSON, or an integer of more than 64 bits.
+    """
+    moment, mark = _taken(timestamp, suffix, statistics)
+    for name, value in statistics.items():
+        _check_value(value, name)
+    statistics.pop("metadatas", None)
+    return _answer(lambda: _connection().send(moment, mark, statistics))
 
 
 def store_files(
-    timestamp: int, suffix: str | None = None, copy: bool = True, **statistics: str
+    timestamp: int = _ABSENT, suffix: str = _ABSENT, /, *, copy: object = True, **statistics: Any
 ) -> str:
-    """Store one file per statistic and record where it lies; with `copy=False` it is moved. "OK" or
-    "KO: reason".
+    """Store one file per statistic and record where it lies. "OK" or "KO: reason".
+
+    On an agent, a file with `copy=False` stays where it is until the controller fetches it; here
+    each file is copied.
+
+    Raises:
+        TypeError: as `send_stat`; or what should be a path is none.
+        RuntimeError: a file cannot be copied.
     """
+    moment, mark = _taken(timestamp, suffix, statistics)
+    _check_value(statistics.pop("metadatas", None), "metadatas")
+    sources = {name: Path(os.fsdecode(path)) for name, path in statistics.items()}
+    del copy
 
     def store_all() -> None:
         connection = _connection()
-        _check_time(timestamp)
-        sources = {_name(name, "statistic"): Path(path) for name, path in statistics.items()}
-        stored = {
-            name: connection.store(name, source, copy=copy) for name, source in sources.items()
-        }
-        connection.send(timestamp, suffix, stored, is_file=True)
+        _check_time(moment)
+        for name in sources:
+            _name(name, "statistic")
+        try:
+            stored = {name: connection.store(name, source) for name, source in sources.items()}
+        except OSError as error:
+            raise RuntimeError(str(error)) from error
+        names = {name: source.name for name, source in sources.items()}
+        connection.send(moment, mark, stored, names)
 
     return _answer(store_all)
 
 
-def send_log(priority: int, message: str) -> None:
+def send_log(priority: int, log: str) -> None:
     """Write a line to stderr, which the runner keeps as the job's log."""
-    severity = _SEVERITIES[priority & 7]
-    printable = "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(message))
+    if not isinstance(log, str):
+        raise TypeError(f"the message must be str, not {type(log).__name__}")
+    severity = _SEVERITIES[operator.index(priority) & 7]
+    printable = "".join(char if char.isprintable() else repr(char)[1:-1] for char in log)
     print(f"{time.time():.3f} {severity}: {printable}", file=sys.stderr, flush=True)
 
 

@@ -97,7 +97,6 @@ def test_a_bad_filter_file_is_refused(raw: Path, text: str) -> None:
     [
         (1_764_000_000, {"a": 1}, "timestamp in milliseconds"),
         (NOW, {"a": float("nan")}, "not JSON"),
-        (NOW, {"a": object()}, "not JSON"),
         (NOW, {"_metadata": {}}, "_metadata"),
         (NOW, {"a": "x" * 20_000}, "limited to 16384 bytes"),
     ],
@@ -131,7 +130,7 @@ def test_a_private_file_stays_private(raw: Path) -> None:
     for name, mode in {"open": 0o644, "closed": 0o600}.items():
         (raw / name).write_text("x")
         (raw / name).chmod(mode)
-        assert collect_agent.store_files(NOW, None, True, **{name: str(raw / name)}) == "OK"
+        assert collect_agent.store_files(NOW, **{name: raw / name}) == "OK"
         assert (raw / "files" / "work-7" / name).stat().st_mode & 0o777 == mode
 
 
@@ -140,12 +139,12 @@ def test_files_are_stored_without_overwriting(raw: Path) -> None:
     source = raw / "result.json"
     for number in range(3):
         source.write_text(str(number))
-        assert collect_agent.store_files(NOW, data_json=str(source), copy=number < 2) == "OK"
+        assert collect_agent.store_files(NOW, data_json=str(source), copy=number != 1) == "OK"
     stored = [record["data_json"] for record in records(raw)]
     assert stored == [f"files/work-7/data_json{number}.json" for number in ("", "-2", "-3")]
     assert [(raw / path).read_text() for path in stored] == ["0", "1", "2"]
     assert all(record["_metadata"]["is_file"] for record in records(raw))
-    assert not source.exists(), "moved, not copied"
+    assert source.exists(), "copy=False leaves the file where it is"
 
 
 @pytest.mark.parametrize("name", ["../x", ".x", "a/b", "x" * 65, "a\0b", "\uff41"])
@@ -163,9 +162,78 @@ def test_t04_names_that_become_paths_are_checked(
         assert not register(raw)
 
 
-def test_a_missing_file_is_refused(raw: Path) -> None:
+BINDING: list[tuple[str, list[Any], dict[str, Any], type[Exception]]] = [
+    ("send_stat", [NOW, None], {"a": 1}, TypeError),
+    ("send_stat", [NOW, 3], {"a": 1}, TypeError),
+    ("send_stat", [NOW, "x", True], {"a": 1}, TypeError),
+    ("send_stat", [float(NOW)], {"a": 1}, TypeError),
+    ("send_stat", [str(NOW)], {"a": 1}, TypeError),
+    ("send_stat", [1 << 63], {"a": 1}, OverflowError),
+    ("send_stat", [], {"a": 1}, TypeError),
+    ("send_stat", [], {"timestamp": None, "a": 1}, TypeError),
+    ("send_stat", [NOW], {"timestamp": NOW, "a": 1}, TypeError),
+    ("send_stat", [NOW, "x"], {"suffix": "y", "a": 1}, TypeError),
+    ("send_stat", [NOW], {"a": object()}, ValueError),
+    ("send_stat", [NOW], {"a": {1, 2}}, ValueError),
+    ("send_stat", [NOW], {"a": b"bytes"}, ValueError),
+    ("send_stat", [NOW], {"a": 1 << 63}, OverflowError),
+    ("send_stat", [NOW], {"a": [{"b": (object(),)}]}, ValueError),
+    ("send_stat", [NOW], {"a": {1: 2}}, TypeError),
+    ("send_stat", [NOW], {"a": 1, "metadatas": object()}, ValueError),
+    ("store_files", [NOW, None], {"a": "FILE"}, TypeError),
+    ("store_files", [NOW, "x", True], {"a": "FILE"}, TypeError),
+    ("store_files", [float(NOW)], {"a": "FILE"}, TypeError),
+    ("store_files", [NOW], {"a": 3}, TypeError),
+    ("store_files", [NOW], {"a": None}, TypeError),
+    ("store_files", [NOW], {"a": "/nonexistent/file"}, RuntimeError),
+    ("send_log", [3.0, "x"], {}, TypeError),
+    ("send_log", [3, b"x"], {}, TypeError),
+    ("send_log", [3, None], {}, TypeError),
+    ("send_log", [3], {"message": "x"}, TypeError),
+    ("register_collect", [None], {}, TypeError),
+    ("register_collect", ["FILE", "8"], {}, TypeError),
+    ("connect", [], {"config_file": "FILE"}, TypeError),
+]
+
+
+@pytest.mark.parametrize(("call", "position", "named", "raised"), BINDING)
+def test_what_the_agents_module_refuses_is_refused_here(
+    raw: Path,
+    call: str,
+    position: list[Any],
+    named: dict[str, Any],
+    raised: type[Exception],
+) -> None:
     register(raw)
-    assert collect_agent.store_files(NOW, data=str(raw / "gone")).startswith("KO")
+    (raw / "file").touch()
+    given = {name: str(raw / "file") if v == "FILE" else v for name, v in named.items()}
+    with pytest.raises(raised):
+        getattr(collect_agent, call)(*position, **given)
+    assert records(raw) == []
+
+
+def test_what_the_agents_module_takes_is_taken_here(raw: Path) -> None:
+    register(raw)
+    values = {"a": None, "b": [True, {"c": (1.5, "x")}], "d": -(1 << 63)}
+    assert collect_agent.send_stat(timestamp=NOW, suffix=None, **values) == "OK"
+    assert collect_agent.send_stat(NOW, suffix="x", a=1, metadatas={"agent_name": "y"}) == "OK"
+    (raw / "file").touch()
+    for path in (raw / "file", str(raw / "file"), os.fsencode(raw / "file")):
+        assert collect_agent.store_files(NOW, "x", copy=True, a=path) == "OK"
+    collect_agent.send_log(priority=6, log="x")
+    first, second, *stored = records(raw)
+    assert "suffix" not in first["_metadata"]
+    assert (second["_metadata"]["suffix"], second["_metadata"]["agent_name"]) == ("x", "client")
+    assert "metadatas" not in second
+    assert [each["a"] for each in stored] == [f"files/work-7/a{n}" for n in ("", "-2", "-3")]
+
+
+def test_a_job_that_cannot_connect_ends(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert collect_agent.connect(str(raw / "none")) is None  # type: ignore[func-returns-value]
+    monkeypatch.delenv("SATLAB_RAW")
+    with pytest.raises(SystemExit) as ended:
+        collect_agent.connect(str(raw / "none"))
+    assert ended.value.code == 1
 
 
 SEND_MANY = f"""

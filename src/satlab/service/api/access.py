@@ -116,7 +116,7 @@ def scenario_instance(context: Context, user: User, number: int) -> Instance:
     """Return the launch that a scenario instance belongs to. Raises ApiError: 404, 403."""
     instance = context.queue.find(number)
     if instance is None or instance.kind != "scenario":
-        raise not_found("ScenarioInstance")
+        raise not_found("Scenario Instance", scenario_instance_id=number)
     return _visible(context, user, instance)
 
 
@@ -137,7 +137,7 @@ def job_instance(context: Context, user: User, number: int) -> Instance:
     """Return the launch that a job instance belongs to. Raises ApiError: 404, 403."""
     instance = context.queue.find_job(number)
     if instance is None:
-        raise not_found("JobInstance")
+        raise not_found("Job Instance", job_instance_id=number)
     return _visible(context, user, instance)
 
 

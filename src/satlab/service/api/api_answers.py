@@ -40,8 +40,9 @@ def unexpected(error: str) -> ApiError:
     return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, error, **details)
 
 
-def conflict(what: str) -> ApiError:
-    return ApiError(HTTPStatus.CONFLICT, f"Trying to create an existing {what}.")
+def conflict(what: str, **names: Any) -> ApiError:
+    """Return the refusal of a name that is taken; `names` as in `not_found`."""
+    return ApiError(HTTPStatus.CONFLICT, f"Trying to create an existing {what}.", **names)
 
 
 def date(unix_s: float | None) -> str | None:

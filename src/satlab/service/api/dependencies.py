@@ -71,7 +71,7 @@ def text_in(body: dict[str, Any], key: str) -> str:
     """Return a text of a body. Raises ViewError: 400."""
     value = body.get(key)
     if not isinstance(value, str):
-        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
+        raise ViewError(HTTPStatus.BAD_REQUEST, f"POST data malformed: '{key}' missing")
     return value
 
 
@@ -79,7 +79,7 @@ def list_in(body: dict[str, Any], key: str, kind: type[_T]) -> list[_T]:
     """Return a list of a body, all of one type. Raises ViewError: 400."""
     value = body.get(key)
     if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
-        raise ViewError(HTTPStatus.BAD_REQUEST, f"Missing parameter: {key}")
+        raise ViewError(HTTPStatus.BAD_REQUEST, f"POST data malformed: '{key}' missing")
     return value
 
 

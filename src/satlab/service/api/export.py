@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Statistics and stored files of instances, from the run folder; CSV with OpenBACH's columns, times
-in UTC.
+"""Statistics and stored files of instances, from the run folder; CSV and archives in OpenBACH's
+form, times in UTC.
 """
 
 import csv
@@ -12,13 +12,15 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
 from satlab.common import escape
 from satlab.openbach.json_document import is_name
-from satlab.service.api.api_answers import ApiError, date
+from satlab.service.api.api_answers import ApiError
 from satlab.service.api.dependencies import Context
 from satlab.service.api.instance_json import job_progress, scenario_tree
 from satlab.service.api.queue import Instance
@@ -143,8 +145,8 @@ def _rows(context: Context, instance: Instance, *, has_statistics: bool) -> Iter
         node["id"]: {
             "@owner_scenario_instance_id": instance.id,
             "@scenario_instance_id": node["id"],
-            "@scenario_start_date": date(node["start_unix_s"]),
-            "@scenario_stop_date": date(node["stop_unix_s"]),
+            "@scenario_start_date": _date(node["start_unix_s"]),
+            "@scenario_stop_date": _date(node["stop_unix_s"]),
         }
         for node in scenario_tree(instance)
     }
@@ -152,8 +154,8 @@ def _rows(context: Context, instance: Instance, *, has_statistics: bool) -> Iter
         job["id"]: {
             "@agent_name": instance.request.entities.get(job["entity"], job["entity"]),
             "@job_instance_id": job["id"],
-            "@job_instance_start_date": date(job["start_unix_s"]),
-            "@job_instance_stop_date": date(job["stop_unix_s"]),
+            "@job_instance_start_date": _date(job["start_unix_s"]),
+            "@job_instance_stop_date": _date(job["stop_unix_s"]),
             "@job_name": job["job"],
         }
         for job in job_progress(instance)
@@ -177,26 +179,32 @@ def _rows(context: Context, instance: Instance, *, has_statistics: bool) -> Iter
             **scenarios.get(meta["scenario_instance_id"], {}),
             "@stored_file": str(meta["is_file"]).lower(),
             "@suffix": meta.get("suffix", ""),
-            "time": date(meta["time"] / 1000),
+            "time": _date(meta["time"] / 1000),
             **statistics(record),
         }
+
+
+def _date(unix_s: float | None) -> str | None:
+    """Return a date as OpenBACH writes it in a CSV: with a blank, and the zone at the end."""
+    return None if unix_s is None else datetime.fromtimestamp(unix_s, UTC).isoformat(" ")
 
 
 def archive(
     context: Context, instance: Instance, requested: Iterable[tuple[str, str]]
 ) -> Iterator[bytes]:
-    """Return a .tar.gz in pieces: the CSV, and an archive for each stored file, named as OpenBACH
-    2.7.0 does.
+    """Return a .tar.gz in pieces: the CSV, and an archive for each job instance and statistic with
+    stored files, named as OpenBACH 2.7.0 does.
 
     `requested`: pairs of job and statistic whose files are included. Raises ApiError: 413 if the
     files have more than `Settings.archive_bytes` in all.
     """
-    files = [
+    inner = [
         each
         for job, statistic in sorted(set(requested))
         for each in _stored(context, instance, job, statistic)
     ]
-    size, most = sum(path.stat().st_size for _, path in files), context.settings.archive_bytes
+    size = sum(path.stat().st_size for each in inner for path in each.members.values())
+    most = context.settings.archive_bytes
     if size > most:
         what = (
             f"The stored files have {size} bytes, an archive has at most {most}: request fewer"
@@ -204,7 +212,7 @@ def archive(
         )
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
     check_statistics(context, instance)
-    return _archive(_members(context, instance, files))
+    return _archive(_members(context, instance, inner))
 
 
 def folder_archive(context: Context, folder: Path) -> Iterator[bytes]:
@@ -243,7 +251,7 @@ def _archive(members: Iterable[tuple[str, IO[bytes]]]) -> Iterator[bytes]:
 
 
 def _members(
-    context: Context, instance: Instance, files: list[tuple[str, Path]]
+    context: Context, instance: Instance, inner: list["_Inner"]
 ) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield name and content of the members, each in a temporary file that is closed before the
     next one.
@@ -251,11 +259,12 @@ def _members(
     with tempfile.TemporaryFile() as text:
         text.writelines(line.encode() for line in csv_lines(context, instance))
         yield f"scenario_instance_{instance.id}.csv", text
-    for name, path in files:
+    for each in inner:
         with tempfile.TemporaryFile() as packed:
-            with tarfile.open(fileobj=packed, mode="w:gz") as inner:
-                inner.add(path, path.name, recursive=False, filter=_without_owner)
-            yield name, packed
+            with tarfile.open(fileobj=packed, mode="w:gz") as made:
+                for name, path in each.members.items():
+                    made.add(path, name, recursive=False, filter=_without_owner)
+            yield each.name, packed
 
 
 def _tar_member(name: str, content: IO[bytes]) -> Iterator[bytes]:
@@ -268,26 +277,46 @@ def _tar_member(name: str, content: IO[bytes]) -> Iterator[bytes]:
     yield bytes(-entry.size % tarfile.BLOCKSIZE)
 
 
-def _stored(
-    context: Context, instance: Instance, job: str, statistic: str
-) -> Iterator[tuple[str, Path]]:
-    """Yield member name and path of stored files: only regular files in the run's own folder.
+@dataclass(frozen=True)
+class _Inner:
+    """An archive in the archive, `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz`.
 
-    The name is `ENTITY.JOB_(INSTANCE).STATISTIC.RANDOM.tar.gz`.
+    `members`: paths of the stored files by their names; several of one statistic are in folders
+    named by the time in ms.
+    """
+
+    name: str
+    members: dict[str, Path]
+
+
+def _stored(context: Context, instance: Instance, job: str, statistic: str) -> Iterator[_Inner]:
+    """Yield what is stored of one statistic by job instance: only regular files in the run's own
+    folder.
     """
     if not (is_name(job) and is_name(statistic)):
         return
     raw = (context.settings.runs / str(instance.run_id) / "raw").resolve()
     entities = {progress["id"]: progress["entity"] for progress in job_progress(instance)}
-    seen = set[Path]()
+    found: dict[tuple[str, int], dict[Path, tuple[int, str]]] = {}
     for record in records(context, instance):
         about = record["_metadata"]
         if about["is_file"] and about["job_name"] == job and statistic in record:
             path, number = raw / str(record[statistic]), about["job_instance_id"]
             entity = entities.get(number) or str(about.get("agent_name", ""))
-            if is_name(entity) and path not in seen and is_stored(path, raw / "files"):
-                seen.add(path)
-                yield f"{entity}.{job}_({number}).{statistic}.{secrets.token_hex(4)}.tar.gz", path
+            if is_name(entity) and is_stored(path, raw / "files"):
+                names = about.get("file_names")
+                own = names.get(statistic) if isinstance(names, dict) else None
+                called = own if isinstance(own, str) and is_name(own) else path.name
+                found.setdefault((entity, number), {}).setdefault(path, (about["time"], called))
+    for (entity, number), paths in found.items():
+        members = {
+            called if len(paths) == 1 else f"{at}/{called}": path
+            for path, (at, called) in paths.items()
+        }
+        if len(members) < len(paths):  # stored in the same ms
+            members = {path.name: path for path in paths}
+        name = f"{entity}.{job}_({number}).{statistic}.{secrets.token_hex(4)}.tar.gz"
+        yield _Inner(name, members)
 
 
 def is_stored(path: Path, folder: Path) -> bool:

@@ -92,6 +92,7 @@ def check(
 
     Raises RefusalError.
     """
+    _refuse_nul(document)
     _Check(document, jobs, values).run()
 
 
@@ -136,16 +137,20 @@ class _Check:
         _typed(function, "label", str, place, "")
         self._on_fail(function, place)
         names = [key for key in function if key not in _RESERVED]
-        if not names:
-            raise RefusalError("The content of the OpenBACH function to launch is missing", place)
-        if len(names) > 1:
-            raise RefusalError(f"Too much OpenBACH functions configured: {', '.join(names)}", place)
+        if len(names) != 1:
+            error = "The content of the OpenBACH function to launch is missing"
+            if names:
+                error = f"Too much OpenBACH functions configured: {', '.join(names)}"
+            shown = {"wait": {}, "on_fail": {}, **function}
+            raise RefusalError(error, place, offending_value=shown, expected_type="None")
         entry = f"{place}.{names[0]}"
         if names[0] not in FUNCTIONS:
             raise RefusalError("Unknown OpenBACH Function", entry)
         if "time" in wait:
             self._value("float", wait["time"], entry)
         self._arguments(names[0], function[names[0]], entry)
+        if not -(1 << 31) <= number < 1 << 31:
+            raise RefusalError("integer out of range\n", entry)
         if number in seen:
             raise RefusalError(
                 'duplicate key value violates unique constraint "openbach_function_id"', entry
@@ -178,11 +183,17 @@ class _Check:
             raise RefusalError("'property' object is not callable", entry)
         if name == "start_job_instance":
             self._start_job(given, entry)
-        else:
-            self._note_names(given)
+            return
+        if name == "start_scenario_instance" and not isinstance(given["arguments"], dict):
+            met = type(given["arguments"]).__name__
+            message = f"value has an invalid type '{met}' should be 'dict'"
+            raise RefusalError(repr_list(message), entry)
+        self._note_names(given, entry)
 
     def _start_job(self, given: Document, entry: str) -> None:
-        self._note_names(given["entity_name"])
+        self._note_names(given["entity_name"], entry)
+        if not isinstance(given.get("interval") or "", int | str):
+            _is(given["interval"], int, f"{entry}.interval")
         for key, kind in (("offset", "float"), ("interval", "int")):
             if given.get(key) is not None:
                 self._value(kind, given[key], entry)
@@ -237,15 +248,16 @@ class _Check:
             for each in value:
                 self._values(argument, each, entry)
         elif argument.is_flag or argument.type in ("job", "scenario"):
-            self._note_names(value)
+            self._note_names(value, entry)
         else:
-            self._value(argument.type, value, entry)
+            about = {"offending_value": value, "expected_type": argument.type}
+            self._value(argument.type, value, entry, **about)
 
-    def _value(self, kind: str, value: Any, entry: str) -> None:
+    def _value(self, kind: str, value: Any, entry: str, **about: Any) -> None:
         """Check a value against a type; one with a placeholder only if the values of placeholders
-        are known.
+        are known. `about`: further keys of the refusal of a wrong type.
         """
-        self._note_names(value)
+        self._note_names(value, entry)
         if isinstance(value, str):
             template = Template(value)
             if template.get_identifiers() and self.values is None:
@@ -267,14 +279,22 @@ class _Check:
             message = (
                 f"value has an invalid type '{type(value).__name__}' should be '{_TYPES[kind]}'"
             )
-            raise RefusalError(repr_list(message), entry)
+            raise RefusalError(repr_list(message), entry, **about)
 
-    def _note_names(self, value: Any) -> None:
-        """Note the placeholders in a value and all below it; refuse undefined ones."""
+    def _note_names(self, value: Any, entry: str) -> None:
+        """Note the placeholders in a value and all below it; refuse undefined ones, and a dollar
+        sign that begins none.
+        """
         if isinstance(value, dict | list):
             for each in value.values() if isinstance(value, dict) else value:
-                self._note_names(each)
+                self._note_names(each, entry)
         elif isinstance(value, str):
+            if not Template(value).is_valid():
+                message = (
+                    "value uses the placeholder escape symbol ($) but does not provide a valid"
+                    " identifier"
+                )
+                raise RefusalError(repr_list(message), entry)
             for name in Template(value).get_identifiers():
                 if name not in self.names:
                     message = "This argument is used as a placeholder value but is not defined"
@@ -287,7 +307,12 @@ class _Check:
             for position, number in enumerate(wait.get(key, [])):
                 if number not in seen:
                     entry = f"{place}.wait.launched_ids.{position}"
-                    raise RefusalError("The referenced openbach function does not exist", entry)
+                    raise RefusalError(
+                        "The referenced openbach function does not exist",
+                        entry,
+                        offending_value=number,
+                        expected_type="None",
+                    )
 
 
 def normalised(document: Document) -> Document:
@@ -337,7 +362,23 @@ def repr_list(message: str) -> str:
     return f'["{message}"]'
 
 
+def _refuse_nul(document: Document) -> None:
+    """Refuse NUL in any text: a controller's database cannot hold it."""
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:
+        entry, value = waiting.pop()
+        if isinstance(value, str) and "\0" in value:
+            raise RefusalError("A string literal cannot contain NUL (0x00) characters.", entry)
+        if isinstance(value, dict):
+            waiting += [(entry, key) for key in value]
+        if isinstance(value, dict | list):
+            below = value.items() if isinstance(value, dict) else enumerate(value)
+            waiting += [(f"{entry}.{key}" if entry else str(key), each) for key, each in below]
+
+
 def _is(value: Any, kind: type, entry: str) -> None:
+    if value is None:
+        raise RefusalError("Missing entry", entry)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise RefusalError("Type error", entry, offending_value=value, expected_type=str(kind))
 

@@ -115,7 +115,7 @@ def test_bodies_that_are_no_json(runner: TestClient) -> None:
         assert (answer.status_code, answer.json()) == (400, {"error": expected})
     assert (
         refused(runner.post("/project/", content=b"", headers=headers), 400, "msg")
-        == "Missing parameter: name"
+        == "POST data malformed: 'name' missing"
     )
 
 
@@ -377,7 +377,8 @@ def test_csv_has_openbach_s_columns(ended: Path, viewer: TestClient) -> None:
         ("580.0", "", "client"),
         ("", "0", "client"),
     ]
-    assert found[0]["@job_instance_start_date"] == "2027-01-15T08:00:00.000Z"
+    assert found[0]["@job_instance_start_date"] == "2027-01-15 08:00:00+00:00"
+    assert found[0]["time"].endswith("+00:00")
 
 
 def test_t12_records_that_are_none_are_left_out(ended: Path, viewer: TestClient) -> None:
@@ -501,6 +502,34 @@ def test_t04_the_archive_holds_files_of_the_run_alone(
     plain = viewer.get("/scenario_instance/1/archive/")
     assert plain.headers["content-disposition"] == 'attachment; filename="scenario1.tar.gz"'
     assert plain.text.startswith("@agent_name,")
+
+
+def test_an_archive_has_one_inner_archive_for_each_instance_and_statistic(
+    ended: Path, viewer: TestClient
+) -> None:
+    """The form that was recorded: several files of one statistic are in folders of their times."""
+    folder, stored = ended / "files" / "satlab_ping-1", []
+    for number, (statistic, own) in enumerate(
+        [("load_json", "load-0000.json"), ("load_json", "load-0001.json"), ("log", "../x")]
+    ):
+        name = f"{statistic}-{number}.json"
+        (folder / name).write_text(str(number))
+        stored.append(stat(1, **{statistic: f"files/satlab_ping-1/{name}"}))
+        about = {"is_file": True, "time": 1_800_000_000_000 + number}
+        stored[-1]["_metadata"] |= about | {"file_names": {statistic: own}}
+    write(ended, *stored)
+    where = "/scenario_instance/1/archive/?satlab_ping=load_json&satlab_ping=log"
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(viewer.get(where).content)) as outer:
+        for packed in outer.getnames()[1:]:
+            inner = outer.extractfile(packed)
+            assert inner is not None
+            with tarfile.open(fileobj=io.BytesIO(inner.read())) as files:
+                found[packed.split(".")[2]] = files.getnames()
+    assert found == {
+        "load_json": ["1800000000000/load-0000.json", "1800000000001/load-0001.json"],
+        "log": ["log-2.json"],
+    }
 
 
 def test_a_job_instance_shows_lists_of_values(ended: Path, viewer: TestClient) -> None:

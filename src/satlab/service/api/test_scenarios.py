@@ -107,7 +107,7 @@ REFUSED: list[tuple[Document, str, str]] = [
         "constants.duration",
     ),
     (changed("constants", "server_ip", to=5), "Type error", "constants.server_ip"),
-    (changed("arguments", "duration", to=None), "Type error", "arguments.duration"),
+    (changed("arguments", "duration", to=None), "Missing entry", "arguments.duration"),
     (changed(F, 0, "id", drop=True), "Missing entry", "openbach_functions.0.id"),
     (changed(F, 0, "id", to="1"), "Type error", "openbach_functions.0.id"),
     (

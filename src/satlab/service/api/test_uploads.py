@@ -129,7 +129,6 @@ MERGES = b"a0: &a0 {k: 1}\n" + b"".join(
 BAD = {
     "no descriptor": {"files/extra.py": b"print()"},
     "not valid": {"files/extra.yml": b"general: {name: extra}"},
-    "of another name": {"files/extra.yml": DESCRIPTOR.replace(b"name: extra", b"name: other")},
     "deep": {"files/extra.yml": b"[" * 100_000},
     "merges": {"files/extra.yml": MERGES + DESCRIPTOR},
     "tagged date": {"files/extra.yml": DESCRIPTOR.replace(b"'1.0'", b"!!timestamp 2001-13-45")},
@@ -148,6 +147,14 @@ def test_t21_a_refused_upload_leaves_the_earlier_version(
     assert [path.name for path in context.settings.jobs.iterdir()] == ["extra"]
     assert (context.settings.jobs / "extra" / "files" / "extra.py").read_bytes() == b"print()"
     assert admin.get("/job/extra/").json()["general"]["description"] == "More"
+
+
+def test_a_job_has_the_name_of_its_folder(admin: TestClient) -> None:
+    """As in OpenBACH, which takes the name of the request."""
+    other = DESCRIPTOR.replace(b"name: extra", b"name: other")
+    assert send(admin, "extra", archive({**GOOD, "files/extra.yml": other})) == 200
+    assert admin.get("/job/extra/").json()["general"]["name"] == "extra"
+    assert admin.get("/job/other/").status_code == 404
 
 
 def test_t65_a_date_of_a_job_is_text(admin: TestClient) -> None:

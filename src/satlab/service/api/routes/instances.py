@@ -32,7 +32,7 @@ def start(
     project: str, name: str, user: Runner, body: Body, context: RequestContext
 ) -> dict[str, int]:
     """Launch a scenario. `link` (not in OpenBACH) configures the satellite link."""
-    used = access.project_of(context, user, project, "Scenario")
+    used = access.project_of(context, user, project)
     arguments = body.get("arguments") or {}
     if not isinstance(arguments, dict) or not all(
         isinstance(v, str | int | float) for v in arguments.values()
@@ -106,8 +106,17 @@ def one(
 
 
 @router.post("/scenario_instance/{number}/")
-def stop(instance: RunInstance, context: RequestContext) -> Response:
-    """Stop an instance; the id of a sub-scenario stops the whole launch."""
+def stop(number: int, user: Runner, context: RequestContext) -> Response:
+    """Stop an instance; the id of a sub-scenario stops the whole launch.
+
+    As in OpenBACH, the refusal of an unknown one is the state of the operation.
+    """
+    try:
+        instance = access.scenario_instance(context, user, number)
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            error.body = {"response": error.body, "returncode": error.status}
+        raise
     context.queue.stop(instance.id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 

@@ -101,7 +101,7 @@ def _live(context: Context, user: Viewer) -> Iterator[dict[str, Any]]:
 def one(number: int, user: Viewer, context: RequestContext) -> dict[str, Any]:
     job = instance_json.job(context, access.job_instance(context, user, number), number)
     if job is None:
-        raise not_found("JobInstance")
+        raise not_found("Job Instance", job_instance_id=number)
     return job
 
 
@@ -115,7 +115,7 @@ def act_on(number: int, user: Runner, body: Body, context: RequestContext) -> Re
         case "restart":
             job = instance_json.job(context, instance, number)
             if job is None:
-                raise not_found("JobInstance")
+                raise not_found("Job Instance", job_instance_id=number)
             arguments = body.get("instance_args")
             return _start(
                 context,

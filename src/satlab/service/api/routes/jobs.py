@@ -19,7 +19,7 @@ from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.json_document import is_name
 from satlab.service.api import uploads
 from satlab.service.api.access import NEEDS_ADMIN, NEEDS_VIEWER
-from satlab.service.api.api_answers import ApiError, accepted, completed, date, not_found
+from satlab.service.api.api_answers import ApiError, ViewError, accepted, completed, date, not_found
 from satlab.service.api.dependencies import Context, RequestContext, body_of, list_in, text_in
 
 router = APIRouter()
@@ -165,8 +165,10 @@ def _installed(context: Context, name: str) -> dict[str, Any]:
 @router.post("/job/", dependencies=NEEDS_ADMIN)
 def add(body: Posted, context: RequestContext) -> Any:
     """Add a shipped job by name, or an uploaded one; or install jobs on agents."""
-    if body.get("action") in ("install", "uninstall"):
+    if "action" in body:
         names, addresses = (list_in(body, key, str) for key in ("names", "addresses"))
+        if body["action"] not in ("install", "uninstall"):
+            raise ApiError(HTTPStatus.BAD_REQUEST, f"Unknown action: {body['action']}")
         context.inventory.install(names, addresses, installed=body["action"] == "install")
         return accepted()
     name = text_in(body, "name")
@@ -272,11 +274,10 @@ def remove(name: str, context: RequestContext) -> Response:
 
 
 @router.get("/job/{name}/state/", dependencies=NEEDS_VIEWER)
-def state(name: str, context: RequestContext, address: str = "") -> dict[str, Any]:
-    """Report every operation as completed."""
+def state(name: str, context: RequestContext, address: str | None = None) -> dict[str, Any]:
+    """Report every operation as completed; on an unknown agent there was none."""
     context.inventory.job(name)
-    context.inventory.check_agent(address)
-    return {
-        key: completed(context.clock())
-        for key in ("install", "uninstall", "log_severity", "stat_policy")
-    }
+    if address is None:
+        raise ViewError(HTTPStatus.BAD_REQUEST, "POST data malformed: 'address' missing")
+    done = completed(context.clock()) if address in context.inventory.agents else None
+    return dict.fromkeys(("install", "uninstall", "log_severity", "stat_policy"), done)

@@ -62,7 +62,8 @@ def login(request: Request, user: Anybody, body: Body, context: RequestContext) 
         return _request_account(body, context, request)
     name, password = (text_in(body, key) for key in ("login", "password"))
     if user is not None:
-        raise ViewError(HTTPStatus.CONFLICT, "User already connected")
+        what = "A user is already connected. Please logout first and then log back in."
+        raise ViewError(HTTPStatus.CONFLICT, what)
     account = context.logins.authenticate(name, password, address_of(request))
     response = JSONResponse(user_json(account, context))
     log_in(request, response, account)

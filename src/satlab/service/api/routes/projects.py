@@ -74,14 +74,17 @@ def projects(user: Anybody, context: RequestContext) -> list[dict[str, Any]]:
 @router.post("/project/")
 def create(user: Runner, body: Body, context: RequestContext) -> dict[str, Any]:
     """Create a project with entities and scenarios, completely or not at all."""
+    asked = body.get("name")
+    if isinstance(asked, str) and "/" in asked:
+        what = "'/' character forbidden in project name"
+        raise ApiError(HTTPStatus.BAD_REQUEST, what, project_name=asked)
     name = _name(body, "Project")
     if name.isdecimal():
-        raise ApiError(
-            HTTPStatus.BAD_REQUEST, "The name of a Project cannot be composed of digits only"
-        )
+        what = "Project name cannot be digits only"
+        raise ApiError(HTTPStatus.BAD_REQUEST, what, project_name=int(name))
     with context.store.transaction():
         if context.catalog.project(name) is not None:
-            raise conflict("Project")
+            raise conflict("Project", name=name)
         context.catalog.put_project(_read(context, body, name))
         for document in _list(body, "scenario"):
             save(context, name, document)

@@ -25,7 +25,7 @@ def save(context: Context, project: str, document: Document) -> Document:
     if not isinstance(document, dict) or not isinstance(document.get("name"), str):
         raise ApiError(HTTPStatus.BAD_REQUEST, "You must provide a name to create a Scenario")
     if context.catalog.scenario(project, document["name"]) is not None:
-        raise conflict("Scenario")
+        raise conflict("Scenario", name=document["name"], project=project)
     return _store(context, project, document)
 
 
@@ -90,10 +90,10 @@ def change(project: str, name: str, user: Runner, body: Body, context: RequestCo
         what = (
             "The Scenario data to modify an existing Scenario does not contain the Scenario name."
         )
-        raise ApiError(HTTPStatus.BAD_REQUEST, what)
+        raise ApiError(HTTPStatus.BAD_REQUEST, what, scenario=name)
     if body["name"] != name:
         what = "The name in the Scenario data does not match with the name of the scenario."
-        raise ApiError(HTTPStatus.BAD_REQUEST, what)
+        raise ApiError(HTTPStatus.BAD_REQUEST, what, scenario=name, name=body["name"])
     return _store(context, project, body)
 
 
