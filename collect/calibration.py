@@ -17,6 +17,7 @@ CHECKS = {
     "late_packet_ratio.forward": "forward packets released late",
     "late_packet_ratio.return": "return packets released late",
     "browser_wait_ratio": "time in which the browser had no core",
+    "browser_host_ratio": "page load, part of the host",
     "cpu_wait_ratio.jobs": "time in which a job had no core",
     "cpu_wait_ratio.client": "time in which the client had no core",
     "cpu_wait_ratio.server": "time in which the server had no core",
@@ -26,6 +27,7 @@ CHECKS = {
     "host_loss_ratio": "packets lost by the host",
     "opensand_losses.gse_encapsulation": "packets lost by OpenSAND's gateway",
     "opensand_losses.gse_reassembly": "packets lost by OpenSAND's reassembly",
+    "opensand_losses.rle_reassembly": "packets lost by OpenSAND's return link",
     "opensand_losses.socket": "losses in OpenSAND's sockets",
 }
 """Names of the checks in words."""

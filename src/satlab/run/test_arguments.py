@@ -3,6 +3,7 @@
 
 import json
 import platform
+import resource
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,7 @@ def test_a_pepsal_that_cannot_run_is_refused_before_a_lab_is_up(
     program = tmp_path / "pepsal"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    monkeypatch.setattr(host_needs.resource, "getrlimit", lambda _: (1024, 20_000))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 20_000))
     (tmp_path / "status").write_text("CapInh:\t0\nCapEff:\t000001fffeffffff\n")
     with pytest.raises(HostError, match="open files to 1048576, and this host allows 20000"):
         host_needs.check(pepsal)

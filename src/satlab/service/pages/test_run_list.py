@@ -336,7 +336,7 @@ def test_runs_of_hosts_with_unequal_browsers_say_so() -> None:
             value=yardstick_ms,
             labels={"page": "kepler", "protocol": "h3", "stamp": key},
         )
-        return Compared(key, key, (("scenario", key),), (row, known))
+        return Compared(key, key, RunSettings("demo", "geo", {"host": key}), (row, known))
 
     def caption(*yardsticks_ms: float) -> str:
         runs = [measured(str(n), value) for n, value in enumerate(yardsticks_ms)]
