@@ -58,6 +58,9 @@ def interval(side: str, t_s: float, goodput_bps: float) -> dict[str, Any]:
         "slow_start": None,
         "app_limited": None,
         "pacing_bps": None,
+        "sent_bytes": 1500,
+        "acked_bytes": None,
+        "ack_ms": None,
         "handed": False,
     }
     return {"type": "interval", "side": side, "t_s": t_s, "interval_s": 0.1, **figures, **counts}

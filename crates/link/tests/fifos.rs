@@ -8,9 +8,9 @@ use crate::common;
 use common::{back, config, forward};
 use dvb::dama::{Access, Agreement};
 use link::{
-    Aqm, Carrier, Change, Classes, CoDel, Demand, DualPi2, Fifo, FifoState, FqCoDel, Link, LinkConfig,
-    Nanos, Pie, Plans, Queue, ReturnCarrier as _, SharedCarrier as _, SharedForward, SharedReturn,
-    Stage, Volume,
+    Aqm, Carrier, Change, Classes, CoDel, Demand, DualPi2, Fifo, FifoState, FqCoDel, Link,
+    LinkConfig, Nanos, Pie, Plans, Queue, ReturnCarrier as _, SharedCarrier as _, SharedForward,
+    SharedReturn, Stage, Volume,
 };
 use proptest::prelude::*;
 

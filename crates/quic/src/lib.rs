@@ -18,7 +18,9 @@ mod transport;
 mod watch;
 
 pub use known_paths::{KnownPaths, Resumed};
-pub use options::{CarefulResume, CongestionControl, Fault, Faults, INITIAL_DATAGRAM, LegOptions, SlowStart};
+pub use options::{
+    CarefulResume, CongestionControl, Fault, Faults, INITIAL_DATAGRAM, LegOptions, SlowStart,
+};
 pub use qlog::{QlogFile, QlogHealth};
 pub use reassembly::{Reassembly, ReassemblyLimit};
 pub use state_file::StateFile;

@@ -369,7 +369,7 @@ class LinkConfig(LinkModel):
     lenient: bool = False
     timing: Timing = "standard"
     opensand_defects: bool = False
-    opensand_drift_us: int = 0
+    opensand_drift_us: Annotated[int, limits("opensand_drift_us")] = 0
     seed: Seed
     forward: Direction
     return_: Direction = Field(validation_alias=RETURN, serialization_alias="return")

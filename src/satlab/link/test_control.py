@@ -161,7 +161,7 @@ def test_command_line_becomes_a_set() -> None:
 def test_a_change_of_one_direction_has_no_gateway() -> None:
     with pytest.raises(ConfigError) as caught:
         LinkChange(gateway=6).link_set("forward")
-    assert "one gateway for both directions" in caught.value.faults[0].reason
+    assert "one gateway for both directions" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from collect import calibration
+from collect import calibration, opensand
 from collect.calibration import Calibration
 from satlab.link.calibration_bounds import expectation
 from satlab.link.plan import LinkPlan
@@ -215,7 +215,7 @@ def test_what_was_not_measured_is_named_with_its_reason() -> None:
 
 
 def test_losses_in_opensand_have_a_remedy_of_their_own() -> None:
-    none, some = dict.fromkeys(("gse_encapsulation", "gse_reassembly", "socket"), 0), 7
+    none, some = dict.fromkeys((loss.cause for loss in opensand.LOSSES), 0), 7
     checks = calibrate.opensand_losses(none, none | {"gse_reassembly": some})
     words = calibration.verdict(checks)
     assert "packets lost by OpenSAND's reassembly 7 packets (at most 0 packets)" in words
