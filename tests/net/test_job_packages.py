@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from satlab.common import scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from satlab.lab import job_overlay, job_packages
@@ -157,7 +158,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(tmp_path: Path) -> Iterator[Bench]:
     shape = {"packages": [NAMES[0]]}
     folder = write_job(tmp_path / "jobs", "fping", shape, PROGRAM)
     playbook = folder / "install_fping.yml"
@@ -166,7 +167,8 @@ def bench(tmp_path: Path) -> Bench:
     tasks.append({"shell": f"touch {tmp_path}/a-playbook-has-run"})
     playbook.write_text(yaml.safe_dump(tasks))
     write_job(tmp_path / "jobs", "other", {}, PROGRAM)
-    return Bench(tmp_path)
+    yield Bench(tmp_path)
+    scratch.remove(tmp_path / "private")  # its jobs' folder is a file system
 
 
 def host_files() -> dict[str, tuple[int, int]]:
