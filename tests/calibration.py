@@ -11,6 +11,7 @@ from pathlib import Path
 EXCUSED = (
     "late_packet_ratio",
     "browser_wait_ratio",
+    "browser_host_ratio",
     "cpu_wait_ratio",
     "cpu_others_ratio",
     "cpu_steal_ratio",

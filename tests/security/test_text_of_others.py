@@ -233,8 +233,18 @@ def test_t63_nothing_breaks_out_of_tables_of_flows_and_papers(
     for line in outcome_text.lines(outcome):
         console.say(line)
     cell = SimpleNamespace(id=text, test="")
-    compared = SimpleNamespace(cell=cell, row=lambda _: {"Cell": text, "Ours": text})
-    agreement = SimpleNamespace(row=lambda: {"Figure": text, "Verdict": text})
+    compared = SimpleNamespace(
+        cell=cell,
+        metric="page_load_time_ms",
+        published=True,
+        deviation=0.2,
+        row=lambda _: {"Cell": text, "Ours": text},
+    )
+    agreement = SimpleNamespace(
+        agreement=SimpleNamespace(figure=compared.metric, at_most=0.1),
+        lacking=(),
+        row=lambda: {"Figure": text, "Verdict": text},
+    )
     judged = SimpleNamespace(conclusion=SimpleNamespace(text=text), verdict=text, evidence=[text])
     results: Any = SimpleNamespace(
         paper=SimpleNamespace(phases=(), groups={}),
