@@ -134,7 +134,7 @@ def _area(area: dict[str, Any]) -> str:
             rows.setdefault(figure["name"], {})[_column(figure)] = _value(figure)
         parts.append(f"\n| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}\n")
         for name, cells in rows.items():
-            values = " | ".join(cells.get(column, "") for column in columns)
+            values = " | ".join(cells.get(column, "\N{EN DASH}") for column in columns)
             parts.append(f"| {_cell(name)} | {values} |\n")
     return "".join(parts)
 

@@ -82,7 +82,7 @@ def test_a_planted_fault_is_red(
     assert {one.case for one in slow} == {"medium", "congested"}
     named = {one.case: one.grew for one in slow}
     assert named["medium"] == grew
-    # Acknowledgements that wait are fewer, which relieves the congested return link.
+    # A receiver that waits sends fewer acknowledgements, which relieves the congested return link.
     assert named["congested"] == grew or grew == "late acks"
 
 

@@ -503,13 +503,13 @@ NO_END = "has no end. It is still going on or was killed; nothing vouches for it
 PAGES_NOTE = (
     f"Published: {PUBLISHED_SOURCE}. It is shown only where profile, round-trip time and loss are"
     " the paper's. The authors' link adds 28 to 32 ms of round-trip time of its own. A load that"
-    " was cut off counts as longer than all others in the median. The host's part is what the same"
-    " page takes in this host's browser over a bare wire, as much longer as the host was slower next"
-    " to this load. A host that is slower than another adds to the figure, not only to its part."
+    " was cut off counts as longer than all others in the median. The host's part is the"
+    " time of the same page in this host's browser over a bare wire, scaled by how much slower the"
+    " host was during the load. A slower host raises the whole figure, not only this part."
 )
 FAIRNESS_NOTE = (
-    "Jain's index of the goodputs of transfers at the same time: 1 if all are equal, 1/n if one of n"
-    " has everything."
+    "Jain's index of transfers at the same time: 1 if their goodputs are equal, 1/n if one of n"
+    " transfers gets everything."
 )
 BULK_NOTE = (
     "Goodput: payload bits at the receiver divided by the time of the transfer, without connection"
