@@ -66,7 +66,7 @@ fn note_limits_of_opensand(spot: &Place<'_>, faults: &mut Faults) {
     for carrier in spot.items("return_band").iter().filter(|it| is_random(it)) {
         let ids = carrier.text_at("wave_form").unwrap_or_default();
         if ids.contains(['-', ';', ',']) {
-            let reason = "OpenSAND 8.2.0 has random access with one waveform alone";
+            let reason = "OpenSAND 8.2.0 supports random access with only one waveform";
             let remedy = "for --emulator opensand keep one id";
             carrier.nearest("wave_form").note(faults, reason, remedy);
         }

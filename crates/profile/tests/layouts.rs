@@ -427,7 +427,7 @@ fn what_satlink_carries_and_8_2_0_does_not_is_a_warning() {
     assert!(warned("geo-terminals").contains("forward carriers have two groups"));
     let aloha = warned("geo-aloha");
     assert!(
-        aloha.contains("random access with one waveform alone"),
+        aloha.contains("random access with only one waveform"),
         "{aloha}"
     );
     assert!(

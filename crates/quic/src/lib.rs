@@ -11,7 +11,7 @@ pub mod noq;
 mod options;
 mod qlog;
 mod reassembly;
-mod search;
+mod slow_start_search;
 mod state_file;
 mod tls;
 mod transport;

@@ -8,7 +8,7 @@ use quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, TransportConfig, VarInt};
 
 use crate::options::{CongestionControl, Fault, Faults, LegOptions, SlowStart};
-use crate::search::SearchFactory;
+use crate::slow_start_search::SearchFactory;
 use crate::watch::ObservedFactory;
 
 /// Returns quinn's configuration of one end of a leg, without Careful Resume. Stream counts,

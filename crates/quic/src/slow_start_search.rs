@@ -217,9 +217,13 @@ mod tests {
         assert_eq!(search.bins.iter().sum::<u64>(), 6, "all others are old");
     }
 
-    /// A rate that doubles in each round trip up to a chokepoint, as a fluid. With u round trips
-    /// since, the integrals over 3.5 round trips give the lack 1 - (1 - 2^(u - 3.5) + u ln 2) / (1
-    /// - 2^(u - 4.5) + (u - 1) ln 2) / 2, which passes 0.35 at u = 2.2: "almost exactly two".
+    /// The rate doubles in each round trip until it reaches the chokepoint, and stays there (a fluid
+    /// model). SEARCH compares the bytes of the last 3.5 round trips with twice those of the 3.5
+    /// round trips one round trip earlier. u round trips behind the chokepoint they lack the share
+    ///
+    /// 1 - (1 - 2^(u - 3.5) + u ln 2) / (2 (1 - 2^(u - 4.5) + (u - 1) ln 2)),
+    ///
+    /// which passes the threshold of 0.35 at u = 2.2. The draft says "almost exactly two".
     #[test]
     fn slow_start_ends_two_round_trips_behind_the_chokepoint_and_goes_back() {
         let start = origin();
