@@ -65,7 +65,15 @@ def host_ms(load: PageLoad, known: BrowserYardsticks) -> float | None:
     return yardstick.page_load_time_ms * slower
 
 
-def differ(values_ms: Iterable[float]) -> bool:
-    """Return whether yardsticks are those of different hosts."""
-    found = list(values_ms)
-    return bool(found) and max(found) > (1 + ALIKE) * min(found)
+def unequal(values_ms: Iterable[tuple[str, float]]) -> list[str]:
+    """Return the pages whose yardsticks are those of different hosts, each with its range in words.
+    `values_ms`: name of a page, and a yardstick of it.
+    """
+    found: dict[str, list[float]] = {}
+    for page, value in values_ms:
+        found.setdefault(page, []).append(value)
+    return [
+        f"{page}: {min(values):.0f} to {max(values):.0f} ms"
+        for page, values in found.items()
+        if max(values) > (1 + ALIKE) * min(values)
+    ]

@@ -54,9 +54,10 @@ def test_the_part_is_unknown_without_a_yardstick_of_this_page_or_without_the_tas
 
 
 def test_yardsticks_of_unequal_hosts_differ() -> None:
-    assert not browser_yardstick.differ([])
-    assert not browser_yardstick.differ([400, 430])
-    assert browser_yardstick.differ([400, 410, 450])
+    assert browser_yardstick.unequal([]) == []
+    assert browser_yardstick.unequal([("h3", 400), ("h3", 430), ("h1", 900)]) == []
+    slower = [("h3", 400.0), ("h1", 900.0), ("h3", 410.0), ("h3", 450.0)]
+    assert browser_yardstick.unequal(slower) == ["h3: 400 to 450 ms"]
 
 
 def test_a_run_has_the_yardstick_of_its_host_and_the_part_of_each_load(tmp_path: Path) -> None:

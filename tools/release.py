@@ -31,7 +31,7 @@ from satlab.common import paths
 from satlab.common.errors import HostError
 from satlab.report import html
 from satlab.vm import box, debian_packages
-from tools import manual
+from tools import man_page
 
 LIBRARY = Path("usr/lib/satlab")
 KEPT = (
@@ -194,7 +194,7 @@ def _of_system(scratch: Path, when: int) -> Iterator[tuple[Path, Path]]:
         "usr/bin/satlab": START.encode(),
         "usr/lib/systemd/system/satlab.service": UNIT.encode(),
         "usr/share/bash-completion/completions/satlab": completion.script(Shell.BASH).encode(),
-        "usr/share/man/man1/satlab.1.gz": gzip.compress(manual.page(date).encode(), **packed),
+        "usr/share/man/man1/satlab.1.gz": gzip.compress(man_page.page(date).encode(), **packed),
         "usr/share/doc/satlab/copyright": COPYRIGHT.encode(),
         "usr/share/doc/satlab/changelog.gz": gzip.compress(
             (paths.ROOT / "CHANGELOG.md").read_bytes(), **packed

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from satlab.common import spelling
+from satlab.common import did_you_mean
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.paths import LAB_FILE, PROFILES, SATLINK
 from satlab.common.terminals import MOST as MOST_TERMINALS
@@ -521,7 +521,7 @@ class LinkOptions(
         shipped = shipped_profiles()
         folder = PROFILES / self.profile if self.profile in shipped else Path(self.profile)
         if not folder.is_dir():
-            hint = spelling.remedy(self.profile, shipped, "ours: {}; or the path of a folder")
+            hint = did_you_mean.remedy(self.profile, shipped, "ours: {}; or the path of a folder")
             raise ConfigError(f"profile {self.profile}: no such folder", hint=hint)
         return folder
 

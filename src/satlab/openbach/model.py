@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -59,6 +60,12 @@ class StartJob:
     words: Words
     offset: float = 0.0
     interval: int | None = None
+
+    def values(self, flags: Collection[str]) -> Iterator[str]:
+        """Yield the words that follow one of the flags."""
+        for flag, value in itertools.pairwise(map(str, self.words)):
+            if flag in flags:
+                yield value
 
 
 @dataclass(frozen=True)

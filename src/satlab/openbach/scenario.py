@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from satlab.common import spelling
+from satlab.common import did_you_mean
 from satlab.common.errors import ConfigError, Fault
 from satlab.openbach import hang_checks, upstream_descriptors
 from satlab.openbach.argument_values import Values, literal
@@ -124,7 +124,7 @@ def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
     known = {**scenario.constants, **values}
     names = [*scenario.arguments, *scenario.constants]
     faults.extend(
-        Fault(f"{name}={value}", "the scenario has no such name", spelling.remedy(name, names))
+        Fault(f"{name}={value}", "the scenario has no such name", did_you_mean.remedy(name, names))
         for name, value in values.items()
         if name not in names
     )

@@ -45,16 +45,9 @@ def unequal_hosts(runs: Sequence[Run]) -> str:
     """Return the protocols for which the browsers of the runs' hosts are not equally fast, with
     their times for the page over a bare wire; "" if they are.
     """
-    found: dict[str, list[float]] = {}
-    for run in runs:
-        if isinstance(run.outcome, Records):
-            for protocol, value in run.outcome.yardsticks_ms.items():
-                found.setdefault(protocol, []).append(value)
-    return ", ".join(
-        f"{protocol}: {min(values):.0f} to {max(values):.0f} ms"
-        for protocol, values in found.items()
-        if browser_yardstick.differ(values)
-    )
+    records = [run.outcome for run in runs if isinstance(run.outcome, Records)]
+    values_ms = (pair for one in records for pair in one.yardsticks_ms.items())
+    return ", ".join(browser_yardstick.unequal(values_ms))
 
 
 def of_flows(number: int, outcome: Mapping[str, Any]) -> Run:

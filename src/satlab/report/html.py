@@ -20,7 +20,7 @@ from markupsafe import Markup
 from satlab.common import escape
 from satlab.common.files import write_atomically
 from satlab.common.paths import ROOT
-from satlab.report import plotly, svg
+from satlab.report import plot_svg, plotly
 from satlab.report.page import Page, Plot
 from satlab.report.styles import STATIC
 
@@ -77,7 +77,7 @@ def environment(*folders: Path) -> jinja2.Environment:
 
 def _picture(plot: Plot) -> Markup:
     """Return a plot as a static picture; nothing of a folded one."""
-    return Markup("") if plot.folded else Markup(svg.drawing(plot))  # noqa: S704 - texts are escaped
+    return Markup("") if plot.folded else Markup(plot_svg.drawing(plot))  # noqa: S704 - texts are escaped
 
 
 def _packed(text: str) -> str:

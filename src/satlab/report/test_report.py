@@ -31,7 +31,7 @@ from satlab.common.errors import ConfigError
 from satlab.link import modcods
 from satlab.report import html as html_page
 from satlab.report import measurements as read
-from satlab.report import plotly, reported_run, run_names, run_plots, svg
+from satlab.report import plot_svg, plotly, reported_run, run_names, run_plots
 from satlab.report.measurements import SummaryRecord
 from satlab.report.page import Cell, Plot, Series, Table, per_second
 from satlab.report.published_page_metrics import published_ms
@@ -766,7 +766,7 @@ def test_every_plot_is_a_picture_before_scripts_run(runs: list[Path]) -> None:
     plots = plots_of(see(*runs))
     shown = [plot for plot in plots.values() if not plot.folded]
     assert text.count('<svg class="static"') == len(shown)
-    picture = svg.drawing(plots["goodput"])
+    picture = plot_svg.drawing(plots["goodput"])
     assert "link carries 18.04 Mbit/s" in picture and "var(--c1)" in picture
     assert "Goodput (Mbit/s)" in picture
     assert not re.search(r"nan|inf\b", picture)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from satlab.common import paths, spelling, yaml_text
+from satlab.common import did_you_mean, paths, yaml_text
 from satlab.common.errors import ConfigError
 from satlab.lab import web_target
 from satlab.link.options import shipped_profiles
@@ -80,7 +80,7 @@ def scenario_file(named: Path) -> Path:
     if not file.exists():
         raise ConfigError(
             f"{named}: no such file or scenario",
-            hint=spelling.remedy(str(named), shipped("scenarios"), "scenarios: {}"),
+            hint=did_you_mean.remedy(str(named), shipped("scenarios"), "scenarios: {}"),
         )
     return file
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Checks of the needs of a scenario on this host, before a lab is up."""
 
-import itertools
 import platform
 import re
 import resource
@@ -93,10 +92,5 @@ def congestion_controls() -> set[str]:
 
 def _named(bound: BoundScenario) -> Iterator[tuple[str, str]]:
     for started in bound.jobs():
-        words = [str(word) for word in started.words]
-        for flag in FLAGS.get(started.job.name, ()):
-            yield from (
-                (started.job.name, after)
-                for word, after in itertools.pairwise(words)
-                if word == flag
-            )
+        for control in started.values(FLAGS.get(started.job.name, ())):
+            yield started.job.name, control

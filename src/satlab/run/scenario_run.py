@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from satlab.common import paths, scratch, spelling
+from satlab.common import did_you_mean, paths, scratch
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.common.terminals import clients
@@ -29,15 +29,15 @@ from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.engine import FROM_ONE, FirstIds
 from satlab.openbach.model import BoundScenario
 from satlab.run import (
-    browser_yardstick,
     catalog,
     host_needs,
     influx,
     ipv6_scenarios,
     manifest,
+    measure_yardstick,
     playbook_packages,
     quiet_host,
-    value_checks,
+    scenario_value_checks,
 )
 from satlab.run.lab_session import NetnsHost
 from satlab.run.quiet_host import Patience
@@ -139,7 +139,7 @@ def entities_of(named: Mapping[str, str], lab: Topology) -> dict[str, str]:
         if node not in nodes:
             raise ConfigError(
                 f"--entity {entity}={node}: there is no such node",
-                hint=spelling.remedy(node, nodes, "one of {}"),
+                hint=did_you_mean.remedy(node, nodes, "one of {}"),
             )
     return {node: node for node in nodes} | dict(named)
 
@@ -180,7 +180,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     granted = privileges_file.load(request.privileges) if request.privileges else {}
     for page in web_target.names():
         web_target.load(page)
-    value_checks.check(bound, request.deadline_s)
+    scenario_value_checks.check(bound, request.deadline_s)
     if request.influx is not None:
         influx.Database.of(request.influx)
 
@@ -253,7 +253,7 @@ def execute(
         folder = prepared.folder
         feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
         with feeding, scratch.folder("run") as private:
-            browser_yardstick.write(lab, prepared.scenario, folder.raw, log, halt)
+            measure_yardstick.write(lab, prepared.scenario, folder.raw, log, halt)
             lab.start_timeline()
             return runner.run(
                 prepared.scenario,

@@ -12,7 +12,7 @@ from satlab.common import paths, yaml_text
 from satlab.common.errors import ConfigError, HostError
 from satlab.link.options import LinkOptions
 from satlab.openbach import descriptor, scenario
-from satlab.run import catalog, host_needs, manifest, scenario_run, value_checks
+from satlab.run import catalog, host_needs, manifest, scenario_run, scenario_value_checks
 
 PEPS = ("haproxy", "pepsal")
 SCENARIOS = sorted(paths.SCENARIOS.glob("*.json"))
@@ -129,9 +129,9 @@ def test_a_duration_may_be_as_long_as_the_deadline() -> None:
     jobs, nodes = descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes
     loaded = scenario.load(paths.SCENARIOS / "bulk_tcp.json", jobs, nodes)
     bound = scenario.bind(loaded, {"duration": "900"})
-    value_checks.check(bound, 900.0)
+    scenario_value_checks.check(bound, 900.0)
     with pytest.raises(ConfigError):
-        value_checks.check(bound, 899.0)
+        scenario_value_checks.check(bound, 899.0)
 
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda path: path.stem)
@@ -139,7 +139,7 @@ def test_a_shipped_scenario_fits_the_usual_deadline(file: Path) -> None:
     arguments = json.loads(file.read_text()).get("arguments", {})
     jobs, nodes = descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes
     bound = scenario.bind(scenario.load(file, jobs, nodes), catalog.settings(file, arguments, {}))
-    value_checks.check(bound, scenario_run.RunRequest(file).deadline_s)
+    scenario_value_checks.check(bound, scenario_run.RunRequest(file).deadline_s)
 
 
 def test_a_scenario_or_profile_with_a_typing_error_is_asked_for() -> None:

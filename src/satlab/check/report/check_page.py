@@ -23,7 +23,7 @@ from satlab.check.trace.causes import Cause, SenderState, Span, TransferTrace
 from satlab.check.trace.time_sequence import Flow, Point
 from satlab.common.files import write_atomically
 from satlab.common.sudo_caller import chown_to_caller
-from satlab.report import html, svg
+from satlab.report import html, plot_svg
 from satlab.report.page import (
     Axis,
     Facts,
@@ -88,7 +88,7 @@ def write(check: CheckResult) -> Path:
     chown_to_caller(path)
     for plot in _grown(check)[:1]:
         picture = check.folder / GREW_FILE
-        write_atomically(picture, svg.document(plot))
+        write_atomically(picture, plot_svg.document(plot))
         chown_to_caller(picture)
     return path
 
@@ -489,9 +489,10 @@ def _time_sequence(sample: Sample, trace: TransferTrace, marks: Sequence[Mark]) 
     if trace.link_losses:
         rows.append(Axis("packets", from_zero=True, share=0.25))
         caption += " Below: packets that the link of the payload lost, in each interval."
-        for name, style, index in (("dropped by the queue", 1, 1), ("lost on the link", 3, 2)):
-            points = [(one.t_s, one[index]) for one in trace.link_losses if one[index]]
-            series.append(_marks(name, points, style, row=1, size=6))
+        dropped = [(one.t_s, one.dropped) for one in trace.link_losses if one.dropped]
+        lost = [(one.t_s, one.lost) for one in trace.link_losses if one.lost]
+        series.append(_marks("dropped by the queue", dropped, 1, row=1, size=6))
+        series.append(_marks("lost on the link", lost, 3, row=1, size=6))
     table = [
         (flow.name, f"{t_s:.3f}", kind, f"{offset:.0f}")
         for flow in trace.flows
@@ -513,7 +514,8 @@ def _time_sequence(sample: Sample, trace: TransferTrace, marks: Sequence[Mark]) 
 
 
 def _of_flow(flow: Flow, style: int, *, is_one: bool) -> list[Series]:
-    """Return the lines and marks of a flow. Of several ones each has its colour."""
+    """Return the lines and marks of a flow. Each of several flows has its own colour."""
+    group = "" if is_one else flow.name
     kinds = {
         "sent": (flow.sent, "solid", "--c1"),
         "acknowledged": (flow.acknowledged, "dash", "--c3"),
@@ -530,7 +532,7 @@ def _of_flow(flow: Flow, style: int, *, is_one: bool) -> list[Series]:
                 style=style,
                 colour=colour if is_one else "",
                 dash=dash,
-                group="" if is_one else flow.name,
+                group=group,
                 in_legend=is_one or kind == "sent",
             )
         )
@@ -539,7 +541,6 @@ def _of_flow(flow: Flow, style: int, *, is_one: bool) -> list[Series]:
         ("declared lost", flow.lost, "x", "--bad"),
     ):
         marks = _marks(kind, [(t_s, at / 1e6) for t_s, at in points], style, row=0, size=7)
-        group = "" if is_one else flow.name
         found.append(replace(marks, symbol=symbol, colour=colour, group=group, in_legend=is_one))
     return found
 

@@ -148,6 +148,8 @@ def growth(one: BaselineComparison) -> str:
 
 BAR = 30
 """Length of the longest bar of `picture`, characters."""
+LEAST_SHOWN_S = 0.005
+"""A change that `picture` shows as more than 0.00 s."""
 
 
 def picture(check: CheckResult) -> list[str]:
@@ -170,9 +172,6 @@ def picture(check: CheckResult) -> list[str]:
         seconds_ = f"{before[cause]:8.2f} {now[cause]:8.2f} {grown[cause]:+8.2f}"
         lines.append(f"{cause:20} {seconds_}  {bar}")
     return ["\n".join(["```text", *lines, "```\n"])]
-
-
-LEAST_SHOWN_S = 0.005
 
 
 def before_and_now(check: CheckResult, case: str) -> dict[str, dict[str, float]] | None:

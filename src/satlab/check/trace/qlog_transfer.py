@@ -17,7 +17,7 @@ from satlab.check.trace.causes import DATAGRAM_BYTES, Supply
 from satlab.check.trace.qlog import Event, QlogError, QlogFile, as_number, number
 from satlab.check.trace.qlog_names import CREDITS, FIELDS, FRAMES, METRICS, UNUSED_EVENTS, WINDOWS
 from satlab.check.trace.request_streams import RequestStreams
-from satlab.check.trace.time_sequence import Flow
+from satlab.check.trace.time_sequence import Flow, StreamRange
 
 _HEX = re.compile(r"(?:0x)?[0-9a-f]{1,16}", re.ASCII | re.IGNORECASE)
 _CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -320,7 +320,7 @@ class _Reader:
             match kind:
                 case "stream":
                     stream, offset, length = _stream(frame)
-                    streams.append((stream, offset, length))
+                    streams.append(StreamRange(stream, offset, length))
                     self._stream_sent(stream, offset, length)
                     if frame.get("fin") is True:
                         self._requests.answered(stream)

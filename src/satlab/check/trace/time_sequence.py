@@ -5,6 +5,7 @@ time-sequence plot.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pydantic import ConfigDict, with_config
 
@@ -70,14 +71,21 @@ def largest(flows: Iterable[Flow]) -> list[Flow]:
     return [flow for flow in every if any(flow is one for one in kept)]
 
 
+class StreamRange(NamedTuple):
+    """Bytes of a stream; without a stream those of all packets."""
+
+    stream: float | None
+    offset: float
+    length: float
+
+
 @dataclass
 class Packet:
-    """A packet in flight: when it was sent, its size in bytes, and the ranges of flows in it."""
+    """A packet in flight: when it was sent, its size in bytes, and the bytes of flows in it."""
 
     sent_s: float
     size: float
-    parts: tuple[tuple[float | None, float, float], ...]
-    """Stream (None: all packets), offset, length."""
+    parts: tuple[StreamRange, ...]
 
 
 MAX_IN_FLIGHT = 50_000
@@ -102,12 +110,12 @@ class Recorder:
         t_s: float,
         number: float | None,
         size: float,
-        streams: Iterable[tuple[float, float, float]],
+        streams: Iterable[StreamRange],
     ) -> None:
-        """Note a packet with its stream frames: id, offset, length."""
-        parts: list[tuple[float | None, float, float]] = [(None, self._sent, size)]
+        """Note a packet with its stream frames."""
+        parts = [StreamRange(None, self._sent, size)]
         self._sent += size
-        parts += [one for one in streams if one[2] and self._is_followed(one[0])]
+        parts += [one for one in streams if one.length and self._is_followed(one.stream)]
         for stream, offset, length in parts:
             flow = self._flows[stream]
             if offset < flow.size:
@@ -118,7 +126,7 @@ class Recorder:
             if len(self._flight) > MAX_IN_FLIGHT:
                 del self._flight[next(iter(self._flight))]
 
-    def _is_followed(self, stream: float) -> bool:
+    def _is_followed(self, stream: float | None) -> bool:
         if stream not in self._flows and len(self._flows) < MAX_STREAMS:
             self._flows[stream] = Flow(f"stream {stream:.0f}")
         return stream in self._flows

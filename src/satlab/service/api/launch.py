@@ -19,7 +19,7 @@ from satlab.openbach import scenario
 from satlab.openbach.descriptor import Descriptor
 from satlab.openbach.model import BoundScenario, Policy, StartJob, StartScenario
 from satlab.openbach.terminal_functions import uses_terminals, written_out
-from satlab.run import value_checks
+from satlab.run import scenario_value_checks
 from satlab.service.api import scenario_check
 from satlab.service.api.api_answers import ApiError, not_found, unexpected
 from satlab.service.api.dependencies import Context
@@ -227,7 +227,7 @@ def _queue(
             )
         request.link.options().request()
         bound = _bind(request, jobs)
-        value_checks.check(bound, request.deadline_s)
+        scenario_value_checks.check(bound, request.deadline_s)
     except ValidationError as error:
         faults = faults_of(error)
         raise ApiError(HTTPStatus.BAD_REQUEST, "This cannot run", faults=faults) from error

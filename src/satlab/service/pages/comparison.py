@@ -209,16 +209,12 @@ def _delta(group: Group, samples: tuple[float, ...], base: tuple[float, ...]) ->
 
 def hosts(runs: Sequence[Compared]) -> str:
     """Return a warning if the runs are from hosts whose browsers are not equally fast; "" if not."""
-    found: dict[str, list[float]] = {}
-    for run in runs:
-        for row in run.rows:
-            if row.metric == browser_yardstick.METRIC and row.value is not None:
-                found.setdefault(_labels(row), []).append(row.value)
-    unequal = [
-        f"{labels}: {min(values):.0f} to {max(values):.0f} ms"
-        for labels, values in found.items()
-        if browser_yardstick.differ(values)
-    ]
+    unequal = browser_yardstick.unequal(
+        (_labels(row), row.value)
+        for run in runs
+        for row in run.rows
+        if row.metric == browser_yardstick.METRIC and row.value is not None
+    )
     return f"{UNEQUAL} ({'; '.join(unequal)})." if unequal else ""
 
 

@@ -22,7 +22,7 @@ from satlab.link.options import shipped_profiles
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.job_arguments import out_of_bounds
 from satlab.openbach.scenario import MAX_DEPTH
-from satlab.run import catalog, value_checks
+from satlab.run import catalog, scenario_value_checks
 from satlab.service.root_helper.protocol import RunLink
 
 Document = Mapping[str, Any]
@@ -196,7 +196,7 @@ def _field(group: str, name: str, text: str, value: str, uses: list[Argument]) -
         if offered
         else ()
     )
-    if any(use.name == value_checks.PAGE for use in uses):
+    if any(use.name == scenario_value_checks.PAGE for use in uses):
         choices = tuple(web_target.names())
     unit = _UNITS.get(units[0], units[0]) if units else ""
     return Field(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
+from satlab.report.axis_ticks import Tick, step_of
 from satlab.report.page import Points
-from satlab.report.ticks import Tick, step_of
 
 WIDTH, HEIGHT = 640.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 8.0, 10.0, 28.0

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -28,14 +29,26 @@ from satlab.lab.lab import Lab
 from satlab.link.config import client_lan
 from satlab.openbach import descriptor, runner, scenario
 from satlab.openbach.model import BoundScenario
-from satlab.run import calibrate, host_load, host_stamp, manifest, sandboxed_reader
+from satlab.run import (
+    calibrate,
+    host_load,
+    host_stamp,
+    manifest,
+    sandboxed_reader,
+    scenario_value_checks,
+)
 
 LOADS = 5
 FRESH_S = 86_400.0
 """A host may get another processor, or slower neighbours, without a change of its name."""
 DEADLINE_S = 120.0
-Page = tuple[str, str]
-"""Name of a page, and protocol."""
+
+
+class Page(NamedTuple):
+    """A page over a protocol."""
+
+    name: str
+    protocol: str
 
 
 def write(
@@ -60,7 +73,7 @@ def write(
         for page in pages:
             if stop.is_set() or page in [(one.page, one.protocol) for one in known]:
                 continue
-            with log.step(f"browser yardstick: {page[0]} over {page[1]}") as step:
+            with log.step(f"browser yardstick: {page.name} over {page.protocol}") as step:
                 before = host_load.state((), lambda _, work: work())
                 found = yardstick(_loads(lab, page, raw, stop), page, stamp, browser)
                 busy = calibrate.deviations(
@@ -102,9 +115,8 @@ def _is_fresh(one: BrowserYardstick, stamp: str, browser: str) -> bool:
 def _pages(asked: BoundScenario) -> Iterator[Page]:
     for started in asked.jobs():
         if started.job.name == "satlab_page_load":
-            words = [str(word) for word in started.words]
-            page = words[words.index("-p") + 1] if "-p" in words else "kepler"
-            yield page, next(word for word in words if word in ("h1", "h2", "h3"))
+            page = next(scenario_value_checks.given(started, scenario_value_checks.PAGE), "kepler")
+            yield Page(page, next(str(one) for one in started.words if one in ("h1", "h2", "h3")))
 
 
 def _loads(lab: Lab, page: Page, raw: Path, stop: threading.Event) -> Sequence[collect.PageLoad]:
@@ -116,7 +128,7 @@ def _loads(lab: Lab, page: Page, raw: Path, stop: threading.Event) -> Sequence[c
     loaded = scenario.load(
         paths.SCENARIOS / "page_load.json", descriptor.all_jobs(()), lab.topology.nodes
     )
-    values = {"page": page[0], "protocol": page[1], "runs": str(LOADS)}
+    values = {"page": page.name, "protocol": page.protocol, "runs": str(LOADS)}
     bound = scenario.bind(loaded, values | {"server_ip": netns.WIRE_SERVER})
     with (
         scratch.folder("yardstick") as own,
@@ -144,8 +156,8 @@ def yardstick(
     return BrowserYardstick(
         stamp=stamp,
         browser=browser,
-        page=page[0],
-        protocol=page[1],  # type: ignore[arg-type]  # of a descriptor's choices
+        page=page.name,
+        protocol=page.protocol,  # type: ignore[arg-type]  # of a descriptor's choices
         measured_unix_s=round(time.time(), 1),
         loads=len(good),
         response_start_ms=middle("response_start_ms"),

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Checks of a scenario's values against pages and deadline, before a lab is up."""
 
-import itertools
 from collections.abc import Iterator
 
-from satlab.common import spelling
+from satlab.common import did_you_mean
 from satlab.common.errors import ConfigError, Fault
 from satlab.lab import web_target
 from satlab.openbach.descriptor import Level
@@ -28,7 +27,9 @@ def check(bound: BoundScenario, deadline_s: float) -> None:
         for page in given(started, PAGE):
             if page not in pages:
                 place = _place(bound, started, PAGE, page)
-                faults.append(Fault(place, "there is no such page", spelling.remedy(page, pages)))
+                faults.append(
+                    Fault(place, "there is no such page", did_you_mean.remedy(page, pages))
+                )
         for text in given(started, DURATION):
             if float(text) > deadline_s:
                 reason = f"is longer than the run may last, {deadline_s:g} s"
@@ -45,10 +46,7 @@ def given(started: StartJob, name: str) -> Iterator[str]:
     """Yield the values that a shipped job gets for an argument with a flag."""
     if not started.job.name.startswith(_SHIPPED):
         return
-    flags = set(_flags(started.job.level, name))
-    for flag, value in itertools.pairwise(started.words):
-        if flag in flags:
-            yield str(value)
+    yield from started.values(set(_flags(started.job.level, name)))
 
 
 def _flags(level: Level, name: str) -> Iterator[str]:

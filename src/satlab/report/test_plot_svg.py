@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from satlab.report import html, svg
+from satlab.report import html, plot_svg
 from satlab.report.page import Axis, Mark, Page, Plot, Section, Series, Spans, Table
 
 PLOT = Plot(
@@ -27,7 +27,7 @@ NAME = "{http://www.w3.org/2000/svg}"
 
 def elements(plot: Plot) -> list[ElementTree.Element]:
     """Return the elements of a plot's file, which is whole XML."""
-    return list(ElementTree.fromstring(svg.document(plot)).iter())  # noqa: S314 - our own text
+    return list(ElementTree.fromstring(plot_svg.document(plot)).iter())  # noqa: S314 - our own text
 
 
 def texts(plot: Plot) -> list[str]:
@@ -38,12 +38,12 @@ def points(plot: Plot) -> list[list[tuple[float, ...]]]:
     """Return the points of each line of the plot, without those of the legend."""
     found = [one.get("points", "") for one in elements(plot) if one.tag == f"{NAME}polyline"]
     lines = [[tuple(map(float, point.split(","))) for point in line.split()] for line in found]
-    return [line for line in lines if line[-1][0] - line[0][0] > 2 * svg.SWATCH]
+    return [line for line in lines if line[-1][0] - line[0][0] > 2 * plot_svg.SWATCH]
 
 
 def test_values_are_where_the_axes_say() -> None:
     line, steps = points(PLOT)
-    assert [x for x, _ in line] == pytest.approx([svg.LEFT, (svg.LEFT + 788) / 2, 788])
+    assert [x for x, _ in line] == pytest.approx([plot_svg.LEFT, (plot_svg.LEFT + 788) / 2, 788])
     rise = line[0][1] - line[1][1]
     assert line[1][1] - line[2][1] == pytest.approx(rise, abs=0.2) and rise > 30
     assert len(steps) == 5 and steps[0][1] == steps[1][1]
@@ -63,7 +63,12 @@ def test_nothing_is_drawn_outside_and_many_entries_have_several_lines() -> None:
     plot = replace(PLOT, y=PLOT.y[:1], series=many)
     height = float(elements(plot)[0].get("height", 0))
     for one in elements(plot):
-        for name, most in (("x", svg.WIDTH), ("y", height), ("x1", svg.WIDTH), ("y1", height)):
+        for name, most in (
+            ("x", plot_svg.WIDTH),
+            ("y", height),
+            ("x1", plot_svg.WIDTH),
+            ("y1", height),
+        ):
             if (value := one.get(name)) is not None:
                 assert -1 <= float(value) <= most, ElementTree.tostring(one)
     rows = {one.get("y") for one in elements(plot) if (one.text or "").startswith("a series")}
@@ -108,9 +113,9 @@ def test_bars_follow_each_other_or_begin_where_they_say() -> None:
 
 
 def test_each_pattern_of_plotly_is_drawn_and_defined_once() -> None:
-    spans = [Spans(f"bar {way}", ["a", "b"], (), [4, 2], "--c2", way) for way in svg.PATTERNS]
-    text = svg.drawing(replace(PLOT, series=spans, y=(Axis(""),), bars="stack"))
-    assert set(svg.PATTERNS) == set("/\\x-|+.")
+    spans = [Spans(f"bar {way}", ["a", "b"], (), [4, 2], "--c2", way) for way in plot_svg.PATTERNS]
+    text = plot_svg.drawing(replace(PLOT, series=spans, y=(Axis(""),), bars="stack"))
+    assert set(plot_svg.PATTERNS) == set("/\\x-|+.")
     assert text.count("<pattern") == 7 and text.count("url(#a-plot-47)") == 2
 
 
@@ -123,7 +128,7 @@ def test_texts_have_places_on_an_axis(shape: str) -> None:
     plot = replace(PLOT, x=Axis("cell", categories=["a", "b"]), y=(Axis("s"),), series=series)
     found = texts(plot)
     assert found.index("a") < found.index("b")
-    assert svg.drawing(plot).count("nan") == 0
+    assert plot_svg.drawing(plot).count("nan") == 0
 
 
 @pytest.mark.parametrize(
@@ -145,18 +150,18 @@ def test_a_line_of_many_points_stays_small_and_keeps_its_peaks() -> None:
     series = [Series("a", [n / 5000 for n in range(50_000)], values)]
     plot = replace(PLOT, y=(Axis("y"),), series=series, has_legend=False)
     [line] = points(plot)
-    assert len(line) < 4 * svg.WIDTH and len({y for _, y in line}) == 3
+    assert len(line) < 4 * plot_svg.WIDTH and len({y for _, y in line}) == 3
 
 
 def test_an_empty_plot_and_one_value_are_drawn() -> None:
     for series in ([], [Series("a", [3], [4])], [Series("a", [], [])]):
         plot = replace(PLOT, x=Axis("x"), series=series, marks=[Mark("y", 2, label="limit")])
-        assert "nan" not in svg.document(plot) and "inf" not in svg.document(plot)
+        assert "nan" not in plot_svg.document(plot) and "inf" not in plot_svg.document(plot)
 
 
 def test_a_file_has_its_colours_and_a_page_those_of_its_theme() -> None:
-    assert re.search(r":root\{[^}]*--c1:#[0-9a-f]{6};", svg.document(PLOT))
-    assert ":root" not in svg.drawing(PLOT) and "var(--c1)" in svg.drawing(PLOT)
+    assert re.search(r":root\{[^}]*--c1:#[0-9a-f]{6};", plot_svg.document(PLOT))
+    assert ":root" not in plot_svg.drawing(PLOT) and "var(--c1)" in plot_svg.drawing(PLOT)
 
 
 def test_a_page_has_a_picture_of_each_plot_that_is_not_folded() -> None:

@@ -8,13 +8,16 @@ import html
 import itertools
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import NamedTuple
 
 from satlab.common import escape
+from satlab.report.axis_ticks import Tick, step_of, ticks_within
 from satlab.report.page import Axis, Mark, Plot, Series, Spans, Value
 from satlab.report.styles import COLOURS, DASHES, NEAR_THE_EDGE, SYMBOLS, light_colours
-from satlab.report.ticks import Tick, step_of, ticks_within
 
 WIDTH = 800
 LEFT, RIGHT, BOTTOM = 64.0, 12, 46
@@ -51,7 +54,8 @@ def document(plot: Plot) -> str:
     """Return the plot as a file, with title and caption, in the light colours."""
     made = _Drawing(plot)
     head = 2 * LINE + 10
-    caption = [part for part in _wrapped(plot.caption, WIDTH - 20) if part]
+    most = int((WIDTH - 20) / LETTER)
+    caption = textwrap.wrap(plot.caption, most, break_long_words=False, break_on_hyphens=False)
     height = made.height + head + LINE * len(caption)
     colours = "".join(f"{name}:{value};" for name, value in light_colours().items())
     texts = "".join(
@@ -113,6 +117,13 @@ class _Scale:
         most = max(2, int(abs(self.length) / (90 if self.is_across else 36)))
         step = axis.step if axis.step is not None else step_of(self.high - self.low, most)
         return ticks_within(self.low, self.high, max(step, step_of(self.high - self.low, 20)))
+
+
+class _Box(NamedTuple):
+    left: float
+    top: float
+    width: float
+    height: float
 
 
 class _Drawing:
@@ -261,7 +272,7 @@ class _Drawing:
             x = float(self._left)
             for one in entries:
                 if isinstance(one, Spans):
-                    yield self._bars([(x, y - 10.5, SWATCH - 4, 12)], one)
+                    yield self._bars([_Box(x, y - 10.5, SWATCH - 4, 12)], one)
                 else:
                     yield _swatch(one, x, y - 4.5)
                 yield _label(x + SWATCH + 5, y, one.name, "start")
@@ -320,22 +331,23 @@ class _Drawing:
         scale = self._rows[0]
         half = max(2.0, HALF_BAR * abs(scale.length) / max(scale.high - scale.low, 1))
         boxes = [
-            (self._x.at(begin), scale.at(y) - half, self._x.at(end) - self._x.at(begin), 2 * half)
+            _Box(
+                self._x.at(begin), scale.at(y) - half, self._x.at(end) - self._x.at(begin), 2 * half
+            )
             for y, begin, end in self._ends(one, ends)
             if end > begin
         ]
         if boxes:
             yield self._bars(boxes, one)
 
-    def _bars(self, boxes: Sequence[tuple[float, float, float, float]], one: Spans) -> str:
-        """Return bars, each by its left end, top, width and height."""
+    def _bars(self, boxes: Sequence[_Box], one: Spans) -> str:
         outlines = "".join(f"M{x:.1f} {y:.1f}h{w:.1f}v{h:.1f}h{-w:.1f}z" for x, y, w, h in boxes)
         fills = [f"var({one.colour})"]
         fills += [f"url(#{self._id}-{ord(one.pattern)})"] if one.pattern else []
         return "".join(f'<path d="{outlines}" fill="{fill}"/>' for fill in fills)
 
     def _ends(self, one: Spans, ends: dict[Value, float]) -> Iterator[tuple[Value, float, float]]:
-        """Yield place, begin and end of each bar; stacked ones begin at the ends so far."""
+        """Yield place, begin and end of each bar. A stacked bar begins where the one before it ends."""
         starts = one.start or [0.0] * len(one.length)
         for y, start, length in zip(one.y, starts, one.length, strict=True):
             begin = ends.get(y, 0.0) if self._plot.bars == "stack" else start
@@ -360,7 +372,7 @@ class _Drawing:
         elif one.shape == "marks":
             yield _symbols(one, points)
         else:
-            yield _polyline(points, one, colour, is_steps=one.shape == "steps")
+            yield _polyline(points, one)
             if one.shape == "marked line":
                 yield _symbols(one, points)
         for (x, _), value, half_length in zip(points, one.y, one.interval, strict=False):
@@ -436,8 +448,8 @@ def _boxes(points: Sequence[tuple[float, float]], half: float, colour: str) -> I
     for x, y in points:
         by_place.setdefault(x, []).append(y)
     for x, found in by_place.items():
-        low, first, middle, third, high = _quartiles(sorted(found))
-        yield _line(x, low, x, high, colour)
+        first, middle, third = quantiles(found, n=4, method="inclusive") if found[1:] else found * 3
+        yield _line(x, min(found), x, max(found), colour)
         yield (
             f'<rect x="{x - half:.1f}" y="{first:.1f}" width="{2 * half:.1f}"'
             f' height="{max(third - first, 1):.1f}" fill="{colour}" fill-opacity=".25"'
@@ -448,25 +460,11 @@ def _boxes(points: Sequence[tuple[float, float]], half: float, colour: str) -> I
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}" opacity=".7"/>'
 
 
-def _quartiles(ordered: Sequence[float]) -> tuple[float, ...]:
-    """Return minimum, quartiles and maximum of ascending values."""
-    last = len(ordered) - 1
-
-    def at(share: float) -> float:
-        low = math.floor(share * last)
-        rest = share * last - low
-        return ordered[low] * (1 - rest) + ordered[min(low + 1, last)] * rest
-
-    return tuple(at(quarter / 4) for quarter in range(5))
-
-
-def _polyline(
-    points: Sequence[tuple[float, float]], one: Series, colour: str, *, is_steps: bool
-) -> str:
+def _polyline(points: Sequence[tuple[float, float]], one: Series) -> str:
     drawn: list[str] = []
     last: tuple[float, float] | None = None
     for x, y in _visible(points):
-        if is_steps and last is not None:
+        if one.shape == "steps" and last is not None:
             drawn.append(f"{x:.1f},{last[1]:.1f}")
         drawn.append(f"{x:.1f},{y:.1f}")
         last = (x, y)
@@ -474,7 +472,7 @@ def _polyline(
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     shade = f' opacity="{one.opacity:g}"' if one.opacity != 1 else ""
     return (
-        f'<polyline points="{" ".join(drawn)}" fill="none" stroke="{colour}"'
+        f'<polyline points="{" ".join(drawn)}" fill="none" stroke="{_colour(one)}"'
         f' stroke-width="{one.width:g}" stroke-linejoin="round"{dashes}{shade}/>'
     )
 
@@ -524,7 +522,7 @@ def _swatch(one: Series, x: float, y: float) -> str:
     middle = x + SWATCH / 2 - 2
     if one.shape in ("bars", "boxes"):
         return _rect(x, y - 6, SWATCH - 4, 12, _colour(one))
-    line = _polyline([(x, y), (x + SWATCH - 4, y)], one, _colour(one), is_steps=False)
+    line = _polyline([(x, y), (x + SWATCH - 4, y)], one)
     match one.shape:
         case "marks":
             return _symbols(one, [(middle, y)])
@@ -577,16 +575,4 @@ def _lines(entries: Sequence[Series | Spans]) -> list[list[Series | Spans]]:
             room = float(WIDTH - LEFT - RIGHT)
         lines[-1].append(one)
         room -= _width(one)
-    return lines
-
-
-def _wrapped(text: str, width: float) -> list[str]:
-    """Divide a text into lines of a width in px."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if len(longer) * LETTER > width:
-            lines.append(word)
-        else:
-            lines[-1] = longer
     return lines
