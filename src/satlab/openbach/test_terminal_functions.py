@@ -57,12 +57,11 @@ def test_references_are_those_of_the_same_terminal_or_of_all() -> None:
         if isinstance(f.action, StartJob) and f.action.entity.startswith("client")
     ]
     assert len({f.wait.launched for f in clients[:2]}) == 2
-    stops = [f for f in found.functions if isinstance(f.action, Stop)]
-    assert all(
-        len(f.action.ids) == 2 and len(f.wait.finished) == 2
-        for f in stops
-        if isinstance(f.action, Stop)
-    )
+    [over] = (f for f in found.functions if isinstance(f.action, Stop))
+    assert isinstance(over.action, Stop)
+    assert (len(over.action.ids), len(over.wait.finished)) == (2, 4), "both ends of all downloads"
+    uploads = [f for f in found.functions if f.wait.launched == (over.id,)]
+    assert len(uploads) == 2
 
 
 def test_64_terminals_are_within_the_limits_of_a_scenario() -> None:
