@@ -67,7 +67,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The host without the link: iperf3's largest rate over a veth pair and over a plain TUN copy
+    """The host without the link: the largest rate over a veth pair and over a plain TUN copy
     (`*_most`).
 
     `tun_copy`: the copy at the rate of each lab, in the order of labs; None if a flow failed,

@@ -20,14 +20,7 @@ from satlab.campaign.host_bench import ReleaseErrors
 from satlab.check.case_link import edit
 from satlab.common import paths
 from satlab.lab.lab import Lab
-from satlab.run import link_probe
-from satlab.run.link_probe import (
-    PROBE_DATAGRAM_BYTES,
-    PROBE_PORT,
-    NamespaceShell,
-    ProbeError,
-    ProbePath,
-)
+from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_PORT, ProbeError
 
 LOAD = 0.97
 """Offered load as a share of the planned goodput. It is below 1, so that the emulator or the host
@@ -103,16 +96,8 @@ class BenchLab:
         ]
 
     def most(self, sender: str, receiver: str, seconds: float) -> Flow:
-        """Send UDP from a node that has one address on the way, as fast as iperf3 goes."""
-        cpu_s = self.cpu_s()
-        path = ProbePath(receiver, sender, self.lab.topology.nodes[sender].address)
-        end = link_probe.udp_flow(NamespaceShell(self.lab), path, 0, seconds)["end"]
-        # iperf3 before 3.11 has one total of UDP.
-        sent, got = (end.get(name) or end["sum"] for name in ("sum_sent", "sum_received"))
-        arrived = got["packets"] - got["lost_packets"]
-        return self._flow(
-            (got["packets"], sent["seconds"]), (arrived, got["seconds"]), seconds, cpu_s
-        )
+        """Send UDP from one node to another as fast as one program goes."""
+        return self.flow(sender, receiver, 0, seconds)
 
     def _flow(
         self, sent: tuple[int, float], got: tuple[int, float], seconds: float, cpu_s: float

@@ -51,3 +51,11 @@ def test_every_datagram_of_each_flow_is_counted(monkeypatch: pytest.MonkeyPatch)
         sent = udp_load.send(ends, 100, 2e6, 0.1)
         assert [one["packets"] for one in sent] == [250, 250, 250]
         assert [one.result()["packets"] for one in received] == [250, 250, 250]
+
+
+def test_without_a_rate_it_sends_for_as_long_as_asked() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind(("127.0.0.1", 0))
+        [sent] = udp_load.send([sink.getsockname()], 1000, 0, 0.05)
+    assert sent["packets"] >= udp_load.MOST_DATAGRAMS
+    assert sent["seconds"] >= 0.05

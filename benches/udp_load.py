@@ -4,10 +4,12 @@ programs.
 
 `receive ADDRESS PORT BYTES` prints `{"ready": true}`, then the counts of the received datagrams.
 `send BYTES BPS SECONDS ADDRESS:PORT...` prints those of the sent ones, a list in the order of the
-addresses. BYTES is the payload of a datagram, BPS the rate of all payload to each address.
+addresses. BYTES is the payload of a datagram, BPS the rate of all payload to each address; 0: as
+fast as it goes.
 """
 
 import contextlib
+import itertools
 import json
 import socket
 import sys
@@ -18,7 +20,7 @@ UDP_SEGMENT, UDP_GRO = 103, 104  # linux/udp.h; not in Python
 SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 32_000_000
 TICK_S = 0.001
-"""Length of a burst of datagrams, as iperf3's, s."""
+"""Length of a burst of datagrams, s."""
 PHASES = 4
 """Parts of a tick; several flows send at different parts."""
 DRAIN_S = 0.005
@@ -32,8 +34,10 @@ def bursts(
     size: int, bps: float, seconds: float, flows: int = 1
 ) -> Iterator[tuple[float, int, int]]:
     """Yield when to send, s from the start, for which of the flows, and how many datagrams of
-    `size` bytes.
+    `size` bytes. Without end if `bps` is 0.
     """
+    if not bps:
+        yield from itertools.cycle((0.0, flow, MOST_DATAGRAMS) for flow in range(flows))
     sent = 0
     for tick in range(1, round(seconds / TICK_S) + 1):
         owed = int(tick * TICK_S * bps / (8 * size)) - sent
@@ -47,7 +51,10 @@ def bursts(
 def send(
     ends: Sequence[tuple[str, int]], size: int, bps: float, seconds: float
 ) -> list[dict[str, float]]:
-    """Send a flow at a steady rate to each address, and catch up after a delay."""
+    """Send a flow at a steady rate to each address, and catch up after a delay.
+
+    If `bps` is 0, send as fast as it goes for so many seconds.
+    """
     most = min(MOST_DATAGRAMS, MOST_BYTES // size)
     payload = memoryview(bytes(most * size))
     packets = [0] * len(ends)
@@ -62,6 +69,8 @@ def send(
         for at, flow, datagrams in bursts(size, bps, seconds, len(ends)):
             if (left := start + at - time.monotonic()) > 0:
                 time.sleep(left)
+            if not bps and time.monotonic() >= start + seconds:
+                break
             for first in range(0, datagrams, most):
                 count = min(most, datagrams - first)
                 senders[flow].send(payload[: count * size])

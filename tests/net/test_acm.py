@@ -16,12 +16,12 @@ from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.config import LinkSet, Timeline, TimelineStep
 from satlab.run import link_probe
-from satlab.run.link_probe import NamespaceShell, ProbePath
+from satlab.run.link_probe import ProbePath
 from satlab.run.metrics_file import MetricsFile
 
 pytestmark = [pytest.mark.net, pytest.mark.timing]
 
-SERVER = "198.18.4.2"
+CLIENT, SERVER = "198.18.1.2", "198.18.4.2"
 RAMP_S, RAMP_DB = 6.0, 3.0
 
 
@@ -43,13 +43,9 @@ def ramp() -> Timeline:
 def loaded(the_lab: Lab, offered_bps: int, seconds: float) -> Iterator[MetricsFile]:
     """Send UDP to the client for so long, from the moment on at which it arrives."""
     metrics = MetricsFile(Path(the_lab.config.metrics))
-    arguments = (
-        NamespaceShell(the_lab),
-        ProbePath("client", "server", SERVER),
-        offered_bps,
-        seconds,
-    )
-    flow = threading.Thread(target=link_probe.udp_flow, args=arguments)
+    path = ProbePath("client", CLIENT, "server", SERVER)
+    arguments = (the_lab.enter_argv, path, offered_bps, seconds)
+    flow = threading.Thread(target=link_probe.measure, args=arguments)
     flow.start()
     try:
         assert wait(

@@ -15,6 +15,7 @@ import pytest
 from satlab.common.paths import PROFILES
 from satlab.common.processes import wait
 from satlab.run import link_probe
+from satlab.run.link_probe import ProbePath
 from tests import json_lines, namespaces
 
 pytestmark = pytest.mark.net
@@ -28,7 +29,6 @@ TERRESTRIAL = {"near": "198.18.4.1", "far": "198.18.4.2"}
 HOST = {"near": "gw", "far": "server"}
 TERRESTRIAL_MS = 20.0
 PORT = 55500
-PROBE_PORT = 5299
 RATE_ERROR = 0.05
 """The processes share two cores with a traffic generator and its receiver."""
 
@@ -149,19 +149,8 @@ def rtts_ms(
 
 def goodput_bps(platform: Platform, offered_bps: int) -> float:
     """Steady UDP goodput from gateway to terminal, first half of 4 s left out."""
-    listen = platform.inside(
-        "gw", "iperf3", "-s", "-1", "-B", SATELLITE["gw"], "-p", str(PROBE_PORT)
-    )
-    listener = subprocess.Popen(listen, stdout=subprocess.DEVNULL)
-    try:
-        link_probe.wait_for_listener(listener, PROBE_PORT, deadline_s=10)
-        run = f"iperf3 -J -u -R -i 0.1 -t 4 -l 1472 -b {offered_bps}".split()
-        client = platform.inside("st", *run, "-c", SATELLITE["gw"], "-p", str(PROBE_PORT))
-        done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=True)
-    finally:
-        listener.terminate()
-        listener.wait(timeout=10)
-    return link_probe.steady_rate_bps(json.loads(done.stdout)) or 0.0
+    path = ProbePath("st", SATELLITE["st"], "gw", SATELLITE["gw"])
+    return link_probe.measure(platform.inside, path, offered_bps, 4).rate_bps or 0.0
 
 
 def silent_ms(platform: Platform) -> float:

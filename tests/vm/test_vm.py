@@ -19,6 +19,7 @@ from satlab.common.topology import Size
 from satlab.lab import netns
 from satlab.link.options import LinkOptions
 from satlab.run import link_probe
+from satlab.run.link_probe import Echoes, ProbePath
 from satlab.vm import box, inventory, provision, vagrant
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
@@ -35,7 +36,11 @@ ROLES = (
 )
 """Under software emulation a browser is of no use: the roles of the link alone."""
 LINK_ONLY = os.environ.get("SATLAB_VM_STAGE") == "link"
-FROM, TO, ADDRESS = ("st", "gw", "198.18.63.1") if LINK_ONLY else ("client", "server", "198.18.4.2")
+PATH = (
+    ProbePath("st", "198.18.63.2", "gw", "198.18.63.1")
+    if LINK_ONLY
+    else ProbePath("client", "198.18.1.2", "server", "198.18.4.2")
+)
 PROFILE_RTT_MS = 500.0 if LINK_ONLY else 580.0
 """geo: 500 ms over the satellite, 80 ms over the terrestrial segment; frames add up to 20 ms."""
 EMULATION_MS = 120.0
@@ -152,30 +157,15 @@ def test_every_machine_runs_and_none_takes_vagrants_well_known_key(machines: Mac
         assert keys.split()[1] != box.INSECURE_KEY.split()[1]
 
 
-def test_an_echo_crosses_the_chain_in_the_time_of_the_profile(machines: Machines) -> None:
-    said = machines.lab.output(
-        FROM, "ping", "-n", "-q", "-c", "20", "-i", "0.5", "-W", "5", ADDRESS
-    ).decode()
-    found = link_probe.echoes(said)
-    print(f"echoes: {found}")
-    assert found.received == 20
-    assert found.min_ms >= PROFILE_RTT_MS
-    assert found.mean_ms <= PROFILE_RTT_MS + 20 + EMULATION_MS
-
-
-def test_iperf3_crosses_the_chain(machines: Machines) -> None:
-    lab, offered_bps = machines.lab, 5_000_000
-    lab.output(TO, "iperf3", "-s", "-1", "-D", "-B", ADDRESS, "-p", str(link_probe.PROBE_PORT))
-    result = link_probe.read_result(
-        lab.output(FROM, *link_probe.udp_argv(ADDRESS, offered_bps, 10)).decode()
-    )
-    end = result["end"]["sum"]
-    received_bps = end["bits_per_second"] * (1 - end["lost_percent"] / 100)
-    print(
-        f"iperf3: {received_bps / 1e6:.2f} Mbit/s of {offered_bps / 1e6:.2f},"
-        f" {end['lost_percent']:.2f} % lost"
-    )
-    assert received_bps > 0.9 * offered_bps
+def test_echoes_and_a_train_cross_the_chain_in_the_time_of_the_profile(machines: Machines) -> None:
+    offered_bps, seconds = 5_000_000, 10
+    found = link_probe.measure(machines.lab.argv, PATH, offered_bps, seconds, 20)
+    rtt = Echoes.of(found.rtts_ms)
+    print(f"{rtt}; {found.received} of {found.sent} datagrams, {found.rate_bps} bit/s")
+    assert rtt is not None and rtt.received == 20
+    assert rtt.min_ms >= PROFILE_RTT_MS
+    assert rtt.mean_ms <= PROFILE_RTT_MS + 20 + EMULATION_MS
+    assert found.received > 0.9 * found.sent
 
 
 def test_a_second_run_changes_nothing_and_verify_is_green(machines: Machines) -> None:

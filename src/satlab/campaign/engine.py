@@ -26,7 +26,6 @@ from satlab.common import paths, processes
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus, HostError
 from satlab.common.sudo_caller import chown_to_caller
-from satlab.flows import known_rates
 from satlab.run import quiet_host
 
 Executor = Literal["local", "slurm", "ssh"]
@@ -45,8 +44,7 @@ class Options:
 
     `jobs`: number of tasks at once; None: the number of cores, with labs on half of them at most.
     `hosts` is the file of hosts for ssh, whose slots set the number of jobs. Labs wait up to
-    `wait_quiet_s` for a quiet host. `rate_once`: labs of flows measure the rate of equal links only
-    once.
+    `wait_quiet_s` for a quiet host.
     """
 
     executor: Executor = "local"
@@ -55,7 +53,6 @@ class Options:
     partition: str | None = None
     hosts: Path | None = None
     wait_quiet_s: float = 0.0
-    rate_once: bool = False
 
     @functools.cached_property
     def slots(self) -> int | None:
@@ -220,8 +217,6 @@ class Engine:
         """Return the environment of Snakemake and its workers."""
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         kept |= {"XDG_CACHE_HOME": str(self.folder.path.resolve() / ".cache")}
-        if self.options.rate_once:
-            kept[known_rates.VARIABLE] = str(self.folder.path.resolve() / "rates.json")
         return kept | {"PYTHONNOUSERSITE": "1"}
 
     def _snakemake(self, argv: list[str], log: ProgressLog, stop: threading.Event) -> int:

@@ -60,7 +60,6 @@ class Request:
     parallel: str = "auto"
     out: Path = Path("runs")
     patience: Patience = field(default_factory=Patience)
-    rate_once: bool = False
     keep: Path | None = None
 
 
@@ -168,8 +167,6 @@ def prepare(request: Request) -> Reproduction:
     if before is not None and clock is None:
         clock = _clock(before)
     about = paper.load(request.paper, paper.clock_of(request.paper, clock))
-    if request.rate_once and any(cell.run for cell in about.cells):
-        raise ConfigError("--rate-once is for papers of flows", hint="leave it out")
     numbers = _numbers(about, request, before)
     cells = [cell for cell in about.cells if cell.id in numbers]
     _check_scenarios(cells)
@@ -189,7 +186,6 @@ def prepare(request: Request) -> Reproduction:
         jobs=_jobs(request, about.clock),
         retries=request.patience.retries,
         wait_quiet_s=request.patience.wait_quiet_s,
-        rate_once=request.rate_once,
     )
     return Reproduction(
         about, Engine(plan, folder, options, replace=True), keep=request.keep, kept=kept

@@ -174,8 +174,6 @@ def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such cell") as refused:
         prepare("seed-003", cells=["test9/*"])
     assert str(refused.value.hint).startswith("test4/*, test3/*, ")
-    with pytest.raises(ConfigError, match="--rate-once"):
-        prepare("seed-002", rate_once=True)
     with pytest.raises(ConfigError, match="holds no plan"):
         prepare("seed-003", resume=tmp_path)
     for text in ("0", "65", "-1", "many", ""):

@@ -105,6 +105,13 @@ Retries = Annotated[
         help="Repeat a run that is out of calibration up to this many times.", min=0, max=100
     ),
 ]
+RateOnce = Annotated[
+    bool,
+    typer.Option(
+        "--rate-once",
+        help="Measure rate and losses of equal links on this host only once in half an hour.",
+    ),
+]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print only errors.", rich_help_panel=OUTPUT)
 ]

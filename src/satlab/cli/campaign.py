@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, Retries, WaitQuiet, app, command, print_json_lines
+from satlab.cli.base import Quiet, RateOnce, Retries, WaitQuiet, app, command, print_json_lines
 from satlab.common import escape, needs, scratch
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
@@ -105,14 +105,17 @@ def run_campaign(
         ),
     ] = False,
     wait_quiet: WaitQuiet = 0.0,
+    rate_once: RateOnce = False,
     quiet: Quiet = False,
 ) -> int:
     """Run the tasks of a campaign that are not done, and write its report. After a stop the same
     command continues.
     """
     from satlab.campaign import campaign_report, engine, planner
+    from satlab.run import known_rates
 
     needs.ensure("link")
+    known_rates.use(rate_once)
     plan = planner.plan(file)
     options = engine.Options(executor, jobs, retries, partition, hosts, wait_quiet)
     work = engine.choose(plan, folder, options)
@@ -380,22 +383,18 @@ def reproduce(
     ] = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 0,
-    rate_once: Annotated[
-        bool,
-        typer.Option(
-            "--rate-once",
-            help="With labs of flows: measure the rate of equal links only once in half an hour.",
-        ),
-    ] = False,
+    rate_once: RateOnce = False,
 ) -> int:
     """Repeat the experiments of a paper, in labs or under the virtual clock, and compare the figures
     with the published ones.
     """
     from satlab.campaign import reproduction
+    from satlab.run import known_rates
     from satlab.run.quiet_host import Patience
 
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
     patience = Patience(wait_quiet, retries)
+    known_rates.use(rate_once)
     request = reproduction.Request(
         ALIASES.get(paper, paper),
         clock,
@@ -406,7 +405,6 @@ def reproduce(
         parallel,
         out,
         patience,
-        rate_once,
         keep,
     )
     needs.ensure("link")

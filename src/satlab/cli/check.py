@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from satlab.cli.base import Quiet, Retries, WaitQuiet, command
+from satlab.cli.base import Quiet, RateOnce, Retries, WaitQuiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
@@ -240,6 +240,7 @@ def check_suite(
     ] = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 0,
+    rate_once: RateOnce = False,
     search: Annotated[
         bool,
         typer.Option(
@@ -315,7 +316,10 @@ def check_suite(
     from satlab.check import check_result, check_run
     from satlab.check.endpoint import endpoint_options, lockstep
     from satlab.check.endpoint.endpoint_options import External
+    from satlab.run import known_rates
     from satlab.run.quiet_host import Patience
+
+    known_rates.use(rate_once)
 
     variables = endpoint_options.environment(client_env or (), server_env or ())
     named = External(client_cmd, server_cmd, allow_read or (), endpoint, environment=variables)

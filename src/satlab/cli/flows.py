@@ -2,14 +2,13 @@
 """`satlab flows`: a file of flows on either clock."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from satlab.cli.base import OUTPUT, Quiet, Runs, command
+from satlab.cli.base import OUTPUT, Quiet, RateOnce, Runs, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
@@ -47,13 +46,15 @@ def flows(
         bool,
         typer.Option("--json", help="Print the outcome as JSON on stdout.", rich_help_panel=OUTPUT),
     ] = False,
+    rate_once: RateOnce = False,
     quiet: Quiet = False,
 ) -> int:
     """Run many flows that share one link, on the virtual or the real clock.
 
     Status 1: a flow failed.
     """
-    from satlab.flows import known_rates, outcome_text, real_clock, satvirtual
+    from satlab.flows import outcome_text, real_clock, satvirtual
+    from satlab.run import known_rates
 
     needs.ensure("virtual")
     if clock == "real":
@@ -65,12 +66,10 @@ def flows(
         needs.root(NETNS)
         folder = new_folder(runs, "flows")
         shutil.copyfile(file, folder / "flows.json")
-        log, kept = ProgressLog(quiet), os.environ.get(known_rates.VARIABLE)
-        rates = known_rates.KnownRates(Path(kept)) if kept else None
-        done = real_clock.run(file, folder, log, stop_on_signal(), rates)
+        log = ProgressLog(quiet)
+        known_rates.use(rate_once)
+        done = real_clock.run(file, folder, log, stop_on_signal())
         outcome, status = done.outcome, done.status
-        if rates is not None and outcome["calibration"]:
-            rates.forget()
         log.line(str(folder))
     elif dry_run:
         raise ConfigError(

@@ -13,6 +13,7 @@ from satlab.cli.base import (
     Jobs,
     Privileges,
     Quiet,
+    RateOnce,
     Records,
     RecordsCsv,
     Retries,
@@ -100,14 +101,16 @@ def run(
     ] = None,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 0,
+    rate_once: RateOnce = False,
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.link import testbed_parameters
-    from satlab.run import catalog, scenario_run
+    from satlab.run import catalog, known_rates, scenario_run
     from satlab.run.quiet_host import Patience
 
     needs.ensure("link" if dry_run else "lab")
+    known_rates.use(rate_once)
     bed = testbed_parameters.choose(settings_of(settings or ()), link)
     request = scenario_run.RunRequest(
         scenario=catalog.scenario_file(scenario),
@@ -182,6 +185,7 @@ def demo(
     json_lines: Records = False,
     wait_quiet: WaitQuiet = 0.0,
     retries: Retries = 1,
+    rate_once: RateOnce = False,
     quiet: Quiet = False,
 ) -> int:
     """Measure TCP goodput and page loads over HTTP/1.1 and HTTP/3, and show a table and a report.
@@ -189,9 +193,11 @@ def demo(
     This takes less than two minutes.
     """
     from satlab.run import demo as demonstration
+    from satlab.run import known_rates
     from satlab.run.quiet_host import Patience
 
     needs.ensure("lab")
+    known_rates.use(rate_once)
     needs.root(NETNS)
     show = demonstration.Demo(link.profile, duration, loads, runs, Patience(wait_quiet, retries))
     return show.run(

@@ -43,7 +43,6 @@ from satlab.flows import (
 )
 from satlab.flows.endpoint_commands import Place
 from satlab.flows.flow_nodes import SIDES
-from satlab.flows.known_rates import KnownRates
 from satlab.flows.measurements import FlowRun, Measured
 from satlab.flows.packet_counts import AtInterface
 from satlab.flows.payload_file import make_payload
@@ -104,17 +103,8 @@ def prepare(file: Path, folder: Path) -> dict[str, Any]:
     return request
 
 
-def run(
-    file: Path,
-    folder: Path,
-    log: ProgressLog,
-    stop: threading.Event,
-    rates: KnownRates | None = None,
-) -> RealRun:
+def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> RealRun:
     """Run the flows of a file in a new lab, and write its files to `folder`.
-
-    Calibration takes the forward rate of the link from `rates`, if an earlier lab with an equal
-    link has measured it; otherwise it measures the rate.
 
     Raises:
         ConfigError: the file is invalid.
@@ -132,7 +122,6 @@ def run(
         topology.load(paths.LAB_FILE, size=flow_nodes.size(request)),
         link,
         wire=wire,
-        rates=rates,
     )
     with scratch.folder("flows") as private:
         runner = FlowRunner(request, folder, private, stop)

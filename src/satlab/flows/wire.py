@@ -19,14 +19,11 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, HostError
 from satlab.common.processes import wait
-from satlab.flows.known_rates import KnownRates
 from satlab.lab.lab import Lab
 from satlab.link import control
 from satlab.link.config import LinkConfig, LinkRequest, LinkSet, Timeline, TimelineStep, faults_of
 from satlab.link.plan import LinkPlan, RttPlan
-from satlab.run import link_probe
 from satlab.run.lab_session import NetnsHost, metrics_of
-from satlab.run.link_probe import NamespaceShell, Probe, ProbePath
 
 Name = Literal["forward", "return"]
 DIRECTIONS: tuple[Name, Name] = ("forward", "return")
@@ -271,24 +268,6 @@ class FlowHost(NetnsHost):
     """A lab whose satellite segment may become a plain wire."""
 
     wire: Wire | None = field(default=None)
-    rates: KnownRates | None = field(default=None, compare=False)
-
-    def _measured(self, lab: Lab, path: ProbePath) -> Probe:
-        """Measure RTT and rate. If the rate of the wire is known, measure only the RTT."""
-        if self.wire is None or self.rates is None:
-            return super()._measured(lab, path)
-        name = repr(self.wire.halves)
-        if (known := self.rates.find(name)) is not None:
-            age_s, probe = known
-            note = (
-                f"of an equal link {age_s:.0f} s before:"
-                f" {probe.notes.get('rate', 'UDP at more than the rate')}"
-            )
-            return link_probe.probe_rtt(NamespaceShell(lab), path, probe, note)
-        probe = super()._measured(lab, path)
-        if all(check.ok for check in self._judged(lab, probe)):
-            self.rates.keep(name, probe)
-        return probe
 
     @contextlib.contextmanager
     def opened(self, log: ProgressLog) -> Iterator[Lab]:

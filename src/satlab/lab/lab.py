@@ -212,14 +212,14 @@ class Lab:
         """Take the lab down, as the function `down`."""
         down(self.lab_id)
 
-    def enter_argv(self, node: str) -> list[str]:
-        """Return the argv prefix that runs a command inside `node`."""
+    def enter_argv(self, node: str, *words: str) -> list[str]:
+        """Return the argv that runs a command inside `node`; its prefix without `words`."""
         if node not in self.topology.nodes:
             raise ConfigError(
                 f"lab {self.lab_id} has no node {node!r}",
                 hint=f"one of {', '.join(self.topology.nodes)}",
             )
-        return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--"]
+        return ["nsenter", f"--net={netns_names.path(self.lab_id, node)}", "--", *words]
 
     def place(self, node: str) -> Place:
         """Return the namespaces of a node."""

@@ -16,12 +16,13 @@ from collect.calibration import Calibration, CalibrationCheck
 from satlab.link.calibration_bounds import Expectation, expectation
 from satlab.link.config import Emulator
 from satlab.link.plan import LinkPlan
+from satlab.run import known_rates
 from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
 
 IP_UDP_HEADER_BYTES = 28
-LOSS_SLACK = 0.001
-"""Loss ratio allowed on top of the binomial limits: packets in flight when the probe's sender
-stops.
+HOST_LOSS = 1e-4
+"""Loss ratio of the host that is allowed on top of the binomial limits, as for its sockets and
+interfaces (host_load.py); one packet in any case.
 """
 LOSS_DEVIATIONS = 4
 LATE_RATIO_LIMIT = 0.01
@@ -96,7 +97,8 @@ def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
     few bursts.
     """
     p, note = plan.forward.loss_ratio, probe.notes.get("rate", "")
-    if probe.packets == 0:
+    carried = probe.packets - probe.queue_drops
+    if carried <= 0:
         return check("forward_loss_ratio", "", p, None, 0, 0, note or "no packet was seen")
     low, high = p, p
     if plan.forward.loss_unit == "frame":
@@ -106,11 +108,10 @@ def _loss_check(plan: LinkPlan, probe: Probe) -> CalibrationCheck:
         high = 1 - (1 - p) ** (spans + 1)
     if set(plan.forward.loss_models) - {"bernoulli"}:
         low, high = 0.0, 1.0
-    slack = LOSS_DEVIATIONS * math.sqrt(high * (1 - high) / probe.packets) + LOSS_SLACK
-    measured = max(0, probe.lost_packets - probe.queue_drops) / probe.packets
-    # The queue goes on counting after the receiver's end, so neither number includes the other.
+    slack = LOSS_DEVIATIONS * math.sqrt(high * (1 - high) / carried) + max(HOST_LOSS, 1 / carried)
+    measured = max(0, probe.lost_packets - probe.queue_drops) / carried
     counts = (
-        f"{probe.lost_packets} of {probe.packets} missed; the queue dropped {probe.queue_drops}"
+        f"{probe.lost_packets} of {probe.packets} lost, {probe.queue_drops} of them by the queue"
     )
     return check(
         "forward_loss_ratio", "", p, measured, max(0.0, low - slack), high + slack, note or counts
@@ -187,4 +188,6 @@ def write(path: Path, run_id: str, checks: Sequence[CalibrationCheck]) -> bool:
         checks=list(checks),
     )
     path.write_text(found.model_dump_json(by_alias=True, indent=1) + "\n")
+    if not found.ok and (rates := known_rates.of_host()):
+        rates.forget()
     return found.ok

@@ -1,79 +1,82 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measures a link with ping, and iperf3 over UDP, independently of the emulator's own metrics."""
+"""Measures a link with UDP echoes and a train of datagrams, independently of the emulator's own
+metrics.
+"""
 
 import contextlib
 import json
-import math
-import re
+import secrets
+import select
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, cast
 
 from satlab.common import processes
-from satlab.lab.lab import Lab
 from satlab.link.calibration_bounds import expectation
 from satlab.link.config import Emulator
 from satlab.link.plan import LinkPlan
+from satlab.run import udp_probe
 from satlab.run.metrics_file import MetricsFile
 
 PROBE_OVERLOAD = 1.1
-"""Offered UDP rate of the probe as a multiple of the link rate, so that the link is the limit."""
-PROBE_DATAGRAM_BYTES = 1472
+"""Rate of the train as a multiple of the link rate, so that the link is the limit."""
+PROBE_DATAGRAM_BYTES = udp_probe.TRAIN_BYTES
 PROBE_PORT = 5299
-PROBE_S = 3.0
-PROBE_SOCKET_BUFFER = "2M"
-"""Socket buffer of sender and receiver, so that drops of a slow receiver do not count as losses of
-the link.
-"""
-ECHOES = 40
+PROBE_S = 2.2
+"""Length of the train, s."""
+ECHOES = 20
 WARM_UP_ECHOES = 3
-"""Echoes before the measurement, which resolve neighbours and load ping and the emulator's memory.
-"""
-ECHO_DEADLINE_S = 15.0
-FLOW_ATTEMPTS = 3
-_LOST_HANDSHAKE = "unable to read from stream socket"
-FLOW_DEADLINE_S = 25.0
-"""Time of a flow in addition to its length, s: start, handshake, report."""
-LISTEN_DEADLINE_S = 5.0
+"""Echoes before those that count. They resolve neighbours and load the programs' memory."""
+ECHO_INTERVAL_S = 0.025
+ANSWER_S = 1.0
+"""Longest time for an answer beyond the largest expected RTT, s."""
+START_S = 15.0
+"""Longest time until a program has started, s: Python on a busy host, or over ssh."""
 DRAIN_DEADLINE_S = 10.0
-DROPS_AT_HEAD = ("codel", "fq-codel", "dualpi2")
-"""Queue disciplines that drop a packet when it leaves the queue, not when it enters."""
-END_S = 5.0
+END_S = 1.0
+SILENCE_S = 5.0
+"""Longest pause of a sender on a busy host, s."""
+TEXT = Path(udp_probe.__file__).read_bytes()
+PROGRAM = ("python3", "-I", "-S", "-c", f"import sys; exec(sys.stdin.buffer.read({len(TEXT)}))")
+"""A program whose text comes on stdin: a host of the VM lab does not have it."""
 
 
 class ProbeError(Exception):
     """A probe could not measure; the text says why."""
 
 
-class LostHandshakeError(ProbeError):
-    """The one datagram by which iperf3 opens a UDP flow, or its answer, was lost: iperf3 repeats
-    neither.
-    """
+Enter = Callable[..., list[str]]
+"""Returns the argv that runs a command, the words after the first, on a node, the first word."""
 
 
 @dataclass(frozen=True)
 class Echoes:
-    """Result of a series of echoes; times in ms. ping prints single times of 100 ms and more
-    without decimals.
-    """
+    """Round-trip times of the echoes that came back, ms."""
 
     received: int
     min_ms: float
     mean_ms: float
     max_ms: float
 
+    @classmethod
+    def of(cls, rtts_ms: Sequence[float | None]) -> "Echoes | None":
+        """Return the figures of a series with an RTT for each echo; None if none came back."""
+        known = [rtt_ms for rtt_ms in rtts_ms if rtt_ms is not None]
+        if not known:
+            return None
+        return cls(len(known), min(known), sum(known) / len(known), max(known))
+
     def __str__(self) -> str:
-        return f"mean of {self.received} echoes, {self.min_ms:g} to {self.max_ms:g} ms"
+        return f"mean of {self.received} echoes over UDP, {self.min_ms:.2f} to {self.max_ms:.2f} ms"
 
 
 @dataclass(frozen=True)
 class Probe:
     """Results of a probe. Rates in bit/s of UDP payload, times in ms; None: the probe failed, and
-    `notes` say why.
+    `notes` say why. `lost_packets` of the train's `packets` did not arrive.
     """
 
     rtt: Echoes | None
@@ -86,123 +89,71 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbePath:
-    """The nodes of a measurement: echoes start, and the flow ends, at `client`; `address` is the
-    server's IPv4.
+    """The nodes of a measurement, with their IPv4 addresses: echoes and train go from `server` to
+    `client`, which answers.
     """
 
     client: str
+    client_address: str
     server: str
-    address: str
-
-
-class Shell(Protocol):
-    """Where the probes' programs run."""
-
-    def output(self, node: str, argv: Sequence[str], within_s: float) -> str:
-        """Return a command's stdout.
-
-        Raises:
-            ProbeError: there was none before the deadline.
-        """
-
-    def listener(self, node: str, address: str) -> AbstractContextManager[object]:
-        """Have iperf3 listen on `PROBE_PORT` of `address` when the block begins, for one flow.
-
-        Raises:
-            ProbeError: nothing listens in time.
-        """
+    server_address: str
 
 
 @dataclass(frozen=True)
-class NamespaceShell:
-    """The nodes of the embedded lab."""
+class Measured:
+    """What both programs counted: RTT of each echo, ms (None: it did not come back); datagrams of
+    the train, and the rate of its second half, bit/s of payload.
+    """
 
-    lab: Lab
-
-    def output(self, node: str, argv: Sequence[str], within_s: float) -> str:
-        """Return a command's stdout with any exit status: ping and iperf3 write failures to it,
-        too.
-        """
-        argv = [*self.lab.enter_argv(node), *argv]
-        try:
-            done = subprocess.run(
-                argv, capture_output=True, text=True, timeout=within_s, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ProbeError(f"{argv[-1]}: no answer within {within_s:g} s") from error
-        return done.stdout
-
-    @contextlib.contextmanager
-    def listener(self, node: str, address: str) -> Iterator[None]:
-        argv = [*self.lab.enter_argv(node), *listener_argv(address)]
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(argv, stdin=quiet, stdout=quiet, stderr=quiet)
-        try:
-            wait_for_listener(process, PROBE_PORT, deadline_s=LISTEN_DEADLINE_S)
-            yield
-        finally:
-            processes.finish(process, END_S)
+    rtts_ms: Sequence[float | None]
+    sent: int
+    received: int
+    rate_bps: float | None
 
 
 def probe_link(
-    shell: Shell,
+    enter: Enter,
     plan: LinkPlan,
     emulator: Emulator,
     path: ProbePath,
     metrics: MetricsFile | None = None,
+    known: Probe | None = None,
 ) -> Probe:
-    """Measure RTT, then the saturated forward rate and its losses. Takes about `PROBE_S` + 13 RTT.
+    """Measure RTT, the saturated forward rate, and losses. Takes about `PROBE_S` + 1 s + RTT / 2.
 
-    `metrics` count the packets that the queue drops; None where no satlink is on the path.
+    `metrics` count the packets that the queue drops; None where no satlink is on the path. With the
+    `known` rate and losses of an equal link only the RTT is measured: about 1 s + RTT.
     """
-    notes: dict[str, str] = {}
-    result: dict[str, Any] = {}
-    rtt = _rtt(shell, path, notes)
-    samples_before = len(metrics.samples()) if metrics else 0
+    longest_ms = expectation(plan, emulator).rtt_high_ms
+    samples_before = len(metrics.samples()) if metrics and not known else 0
+    seconds, bps = 0.0 if known else PROBE_S, plan.forward.rate_bps * PROBE_OVERLOAD
+    notes = dict(known.notes) if known else {}
     try:
-        result = udp_flow(shell, path, int(plan.forward.rate_bps * PROBE_OVERLOAD), PROBE_S)
+        found = measure(enter, path, bps, seconds, WARM_UP_ECHOES + ECHOES, longest_ms)
     except ProbeError as error:
-        notes["rate"] = str(error)
+        return Probe(None, None, 0, 0, 0, {"rtt": str(error), "rate": str(error)})
+    rtt = Echoes.of(found.rtts_ms[WARM_UP_ECHOES:])
+    if rtt is None:
+        notes["rtt"] = "no echo came back"
+    if known:
+        return replace(known, rtt=rtt, notes=notes)
+    if found.rate_bps is None:
+        notes["rate"] = f"{found.received} of {found.sent} datagrams arrived"
     if metrics:
         metrics.settle()
     if emulator == "opensand":
-        _drain(shell, path, expectation(plan, emulator).rtt_high_ms)
-    received = result.get("end", {}).get("sum_received") or result.get("end", {}).get("sum", {})
-    packets = int(received.get("packets", 0))
-    at_head = plan.forward.queue_discipline in DROPS_AT_HEAD
+        _drain(enter, path, longest_ms)
     return Probe(
         rtt=rtt,
-        rate_bps=steady_rate_bps(result),
-        packets=packets,
-        lost_packets=int(received.get("lost_packets", 0)),
-        queue_drops=(
-            metrics.forward_drops(samples_before, packets, at_head=at_head) if metrics else 0
-        ),
+        rate_bps=found.rate_bps,
+        packets=found.sent,
+        lost_packets=found.sent - found.received,
+        queue_drops=metrics.forward_drops(samples_before) if metrics else 0,
         notes=notes,
     )
 
 
-def probe_rtt(shell: Shell, path: ProbePath, known: Probe, note: str) -> Probe:
-    """Measure only the RTT; rate and losses come from an earlier probe of an equal link, which
-    `note` names.
-
-    Takes about 1 s + 2 RTT.
-    """
-    notes = {"rate": note}
-    return replace(known, rtt=_rtt(shell, path, notes), notes=notes)
-
-
-def _rtt(shell: Shell, path: ProbePath, notes: dict[str, str]) -> Echoes | None:
-    """Measure the RTT after a warm-up; None, with the reason in `notes`, if no answer came."""
-    try:
-        _ping(shell, path, WARM_UP_ECHOES)
-        return echoes(_ping(shell, path, ECHOES))
-    except ProbeError as error:
-        notes["rtt"] = str(error)
-        return None
-
-
-def _drain(shell: Shell, path: ProbePath, idle_ms: float) -> None:
+def _drain(enter: Enter, path: ProbePath, idle_ms: float) -> None:
     """Wait until an echo meets no queue in OpenSAND, which does not report its queues.
 
     A failed echo does not count.
@@ -210,102 +161,83 @@ def _drain(shell: Shell, path: ProbePath, idle_ms: float) -> None:
     end = time.monotonic() + DRAIN_DEADLINE_S
     while time.monotonic() < end:
         with contextlib.suppress(ProbeError):
-            if echoes(_ping(shell, path, 1)).max_ms <= idle_ms:
+            rtt_ms = measure(enter, path, 0, 0, 1, idle_ms).rtts_ms[-1]
+            if rtt_ms is not None and rtt_ms <= idle_ms:
                 return
 
 
-def _ping(shell: Shell, path: ProbePath, count: int) -> str:
-    """Send `count` echoes of 84-byte packets, 25 ms apart; the last one is waited for 3 s."""
-    argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.025", "-W", "3", path.address]
-    return shell.output(path.client, argv, ECHO_DEADLINE_S)
+def measure(
+    enter: Enter,
+    path: ProbePath,
+    bps: float,
+    seconds: float,
+    echoes: int = 0,
+    longest_ms: float = 1000.0,
+) -> Measured:
+    """Send echoes, then a train of `bps` (payload) and `seconds`.
 
-
-def echoes(output: str) -> Echoes:
-    """Read the summary of iputils ping; no reply is an error."""
-    received = re.search(r"(\d+) received", output)
-    times = re.search(r"min/avg/max/\w+ = ([\d.]+)/([\d.]+)/([\d.]+)/", output)
-    if not received or not times:
-        raise ProbeError("no echo came back")
-    return Echoes(int(received[1]), *(float(time_ms) for time_ms in times.groups()))
-
-
-def steady_rate_bps(result: Mapping[str, Any]) -> float | None:
-    """Return the rate over iperf3's 100 ms intervals, first half left out: the queue has filled by
-    then.
-
-    On a busy host intervals are longer and shorter than 100 ms: each counts by its length.
-    """
-    sums = [i["sum"] for i in result.get("intervals", ())]
-    steady = sums[len(sums) // 2 :]
-    seconds = math.fsum(s["seconds"] for s in steady)
-    return sum(s["bytes"] for s in steady) * 8 / seconds if seconds else None
-
-
-def udp_flow(shell: Shell, path: ProbePath, offered_bps: int, seconds: float) -> dict[str, Any]:
-    """Run iperf3 over UDP from `path`'s server to its client; return the receiver's JSON.
-
-    `offered_bps` is payload; 0 is as fast as iperf3 goes. A flow whose handshake is lost is begun
-    again.
+    An echo has `longest_ms` + `ANSWER_S` to come back.
 
     Raises:
-        ProbeError: iperf3 failed or returned no result.
+        ProbeError: a program failed, or did not end in time.
     """
-    for _ in range(FLOW_ATTEMPTS - 1):
-        with contextlib.suppress(LostHandshakeError):
-            return _flow(shell, path, offered_bps, seconds)
-    return _flow(shell, path, offered_bps, seconds)
+    answer_s = longest_ms / 1e3 + ANSWER_S
+    begin = TEXT + secrets.token_hex(8).encode() + b"\n"
+    port, here, there = str(PROBE_PORT), path.client_address, path.server_address
+    numbers = map(str, (echoes, ECHO_INTERVAL_S, bps, seconds, answer_s))
+    answer = ("answer", here, port, str(answer_s + SILENCE_S))
+    send = ("send", there, port, here, *numbers)
+    within_s = START_S + echoes * ECHO_INTERVAL_S + 2 * seconds + 2 * answer_s
+    with (
+        _started(enter(path.client, *PROGRAM, *answer)) as answering,
+        _started(enter(path.server, *PROGRAM, *send)) as sending,
+    ):
+        for process in (answering, sending):
+            _tell(process, begin)
+        _line(answering, START_S)
+        _tell(sending, b"\n")
+        sent = _line(sending, within_s)
+        got = _line(answering, within_s)
+    return Measured(
+        rtts_ms=sent["rtts_ms"],
+        sent=sent["sent"],
+        received=got["received"],
+        rate_bps=got["rate_bps"],
+    )
 
 
-def _flow(shell: Shell, path: ProbePath, offered_bps: int, seconds: float) -> dict[str, Any]:
-    with shell.listener(path.server, path.address):
-        argv = udp_argv(path.address, offered_bps, seconds)
-        return read_result(shell.output(path.client, argv, seconds + FLOW_DEADLINE_S))
+@contextlib.contextmanager
+def _started(argv: Sequence[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the probe's program while the block runs."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+    with process:
+        try:
+            yield process
+        finally:
+            processes.finish(process, END_S)
 
 
-def listener_argv(address: str, *options: str) -> list[str]:
-    """Return the sender's command of a UDP flow: it serves one and ends."""
-    return ["iperf3", "-s", "-1", *options, "-B", address, "-p", str(PROBE_PORT)]
+def _tell(process: "subprocess.Popen[bytes]", words: bytes) -> None:
+    """Write to a program's stdin, which holds more; one that has failed says so in its last words."""
+    with contextlib.suppress(BrokenPipeError):
+        cast("IO[bytes]", process.stdin).write(words)
 
 
-def udp_argv(address: str, offered_bps: int, seconds: float) -> list[str]:
-    """Return the receiver's command of a UDP flow from the listener at `address`; it prints JSON."""
-    rate = ["-u", "-R", "-i", "0.1", "-t", f"{seconds:g}"]
-    rate += ["-b", str(offered_bps), "-l", str(PROBE_DATAGRAM_BYTES)]
-    wait = ["-w", PROBE_SOCKET_BUFFER, "--connect-timeout", "5000", "-p", str(PROBE_PORT)]
-    return ["iperf3", "-J", *rate, *wait, "-c", address]
-
-
-def wait_for_listener(process: "subprocess.Popen[bytes]", port: int, *, deadline_s: float) -> None:
-    """Wait until `process`' network namespace has a TCP socket listening on `port` (proc_net(5)).
+def _line(process: "subprocess.Popen[bytes]", within_s: float) -> dict[str, Any]:
+    """Return the next line that a program prints, which is JSON.
 
     Raises:
-        ProbeError: it has none in time, or the process has ended.
+        ProbeError: there is none in time; it holds the program's last words.
     """
-    table = Path(f"/proc/{process.pid}/net/tcp")
-
-    def listens() -> bool:
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            rows = [line.split() for line in table.read_text().splitlines()[1:]]
-            return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
-        return False
-
-    is_over = processes.wait(lambda: process.poll() is not None or listens(), deadline_s)
-    if not is_over or process.poll() is not None:
-        raise ProbeError(f"nothing listens on port {port} after {deadline_s:g} s")
-
-
-def read_result(text: str) -> dict[str, Any]:
-    """Read iperf3's JSON.
-
-    Raises:
-        ProbeError: it is not JSON, or reports an error (LostHandshakeError: that one).
-    """
+    out, errors = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
+    if not select.select([out], [], [], within_s)[0]:
+        raise ProbeError(f"the probe did not answer within {within_s:.0f} s")
+    if not (line := out.readline()):
+        said = errors.read().decode(errors="replace").strip().splitlines()
+        raise ProbeError(f"the probe failed: {said[-1] if said else 'without a word'}")
     try:
-        result: dict[str, Any] = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ProbeError(f"iperf3 did not return JSON: {error}") from error
-    if _LOST_HANDSHAKE in result.get("error", ""):
-        raise LostHandshakeError(f"iperf3: {result['error']}")
-    if "error" in result:
-        raise ProbeError(f"iperf3: {result['error']}")
-    return result
+        found: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        raise ProbeError(f"the probe did not answer with JSON: {line!r}") from error
+    return found

@@ -31,30 +31,10 @@ class MetricsFile:
     def samples(self) -> list[dict[str, Any]]:
         return [line for line in self.lines() if line["type"] == "sample"]
 
-    def forward_drops(self, since: int, packets: int, *, at_head: bool = False) -> int:
-        """Return how many of the first `packets` after sample number `since` the forward queue
-        dropped.
-
-        A receiver counts losses up to the last packet that reached it, so later drops do not count.
-        The drops of one sample count as spread evenly over the packets that entered the queue
-        meanwhile, or that passed its head where it drops there (CoDel, RFC 8289 section 5.5; DualPI2). Drops
-        of a sample without such packets count while some of the first `packets` are to come. The
-        queue is empty at first.
-        """
-        drops, left, waiting = 0.0, packets, 0
-        for counters in (
-            sample["forward"] for sample in self.samples()[since:] if sample["forward"]
-        ):
-            reached = counters["in_packets"]
-            if at_head:
-                reached = reached + waiting - counters["queue_packets"]
-                waiting = counters["queue_packets"]
-            share = 1.0 if left else 0.0
-            if reached:
-                share = min(reached, left) / reached
-            drops += counters["dropped_packets"] * share
-            left = max(0, left - reached)
-        return round(drops)
+    def forward_drops(self, since: int) -> int:
+        """Return how many packets the forward queue dropped after sample number `since`."""
+        samples = (sample["forward"] for sample in self.samples()[since:])
+        return sum(counters["dropped_packets"] for counters in samples if counters)
 
     def largest_release_error_us(self, since_unix_s: float) -> float:
         """Return how late the latest packet of any direction left in the samples after

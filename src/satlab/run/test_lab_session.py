@@ -150,6 +150,7 @@ def fake_lab(status: LabStatus | None = None, lan: object = None) -> Any:
         plan="the plan",
         lan=lan,
         notes=("a note",),
+        enter_argv=None,
         status=lambda: status,
     )
 
@@ -166,9 +167,12 @@ def test_a_lab_that_somebody_took_down_is_broken_too(status: LabStatus, reason: 
     assert HOST.broken(fake_lab(status)) == reason
 
 
-@pytest.mark.parametrize(("lan", "node"), [(None, "client"), (object(), "proxy-st")])
+@pytest.mark.parametrize(
+    ("lan", "end"),
+    [(None, ("client", "198.18.1.2")), (object(), ("proxy-st", "198.18.1.1"))],
+)
 def test_losses_of_the_client_s_lan_are_not_measured(
-    lan: object, node: str, monkeypatch: pytest.MonkeyPatch
+    lan: object, end: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[Any, ...]] = []
     seen: list[Any] = []
@@ -187,7 +191,7 @@ def test_losses_of_the_client_s_lan_are_not_measured(
     monkeypatch.setattr(calibrate, "before", before)
     assert HOST.calibrate(fake_lab(lan=lan)) == [GOOD]
     assert seen == [("the plan", measured, "satlink", False)]
-    assert calls[0][1:4] == ("the plan", "satlink", ProbePath(node, "server", "198.18.4.2"))
+    assert calls[0][1:4] == ("the plan", "satlink", ProbePath(*end, "server", "198.18.4.2"))
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,23 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is offered to the link and what is read of ping, iperf3 and the emulator's metrics.
+"""What is offered to the link, and what is read of the probe's programs and the emulator's metrics.
 
 No link is needed.
 """
 
-import contextlib
 import json
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from satlab.common import processes
 from satlab.link.plan import LinkPlan
 from satlab.run import link_probe, metrics_file
-from satlab.run.link_probe import (
-    WARM_UP_ECHOES,
-    Echoes,
-    NamespaceShell,
-    ProbeError,
-    ProbePath,
-    probe_link,
-)
+from satlab.run.link_probe import Echoes, Measured, Probe, ProbeError, ProbePath, probe_link
 from satlab.run.metrics_file import MetricsFile
 
 PLAN = cast(
@@ -40,39 +30,37 @@ PLAN = cast(
         ),
     ),
 )
-PATH = ProbePath("proxy-st", "server", "192.0.2.1")
-PING = "{count} received\nrtt min/avg/max/mdev = {ms}/{ms}/{ms}/0 ms"
-FLOW = json.dumps(
-    {
-        "intervals": [{"sum": {"seconds": 0.1, "bytes": 237_500}}] * 4,
-        "end": {"sum": {"packets": 1}, "sum_received": {"packets": 6000, "lost_packets": 300}},
-    }
-)
+PATH = ProbePath("proxy-st", "192.0.2.2", "server", "192.0.2.1")
+RTTS_MS = [700.0] * link_probe.WARM_UP_ECHOES + [581.0, 582.0] * 10
 
 
-class FakeShell:
-    """Answers ping and iperf3, the echoes before the measurement with nothing; `log` has what was
-    run where.
-    """
+def nowhere(node: str, *words: str) -> list[str]:
+    raise NotImplementedError
 
-    def __init__(self, pings: Sequence[str], flow: str = FLOW) -> None:
-        self.log: list[tuple[str, ...]] = []
-        self.pings, self.flow = iter(pings), flow
-        self.on_flow: Callable[[], None] = lambda: None
 
-    def output(self, node: str, argv: Sequence[str], within_s: float) -> str:
-        assert within_s > 0
-        self.log.append((node, *argv))
-        if argv[0] == "ping":
-            return "" if argv[argv.index("-c") + 1] == str(WARM_UP_ECHOES) else next(self.pings)
-        self.on_flow()
-        return self.flow
+class FakeMeasure:
+    """Stands for the programs; `asked` has the rate, length and echoes of each measurement."""
 
-    @contextlib.contextmanager
-    def listener(self, node: str, address: str) -> Iterator[None]:
-        self.log.append((node, "listen", address))
-        yield
-        self.log.append((node, "end"))
+    def __init__(self, *found: Measured | ProbeError) -> None:
+        self.asked: list[tuple[float, ...]] = []
+        self.found = iter(found)
+        self.paths: list[ProbePath] = []
+        self.on_train: Callable[[], None] = lambda: None
+
+    def __call__(self, enter: Any, path: ProbePath, *numbers: float) -> Measured:
+        self.asked.append(numbers)
+        self.paths.append(path)
+        self.on_train()
+        found = next(self.found)
+        if isinstance(found, ProbeError):
+            raise found
+        return found
+
+
+def measuring(monkeypatch: pytest.MonkeyPatch, *found: Measured | ProbeError) -> FakeMeasure:
+    fake = FakeMeasure(*found)
+    monkeypatch.setattr(link_probe, "measure", fake)
+    return fake
 
 
 def sample(dropped: int = 0, forward: int = 0, return_: int = 0) -> dict[str, Any]:
@@ -91,36 +79,30 @@ def append(path: Path, *lines: dict[str, Any]) -> None:
         file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_more_than_the_link_carries_is_offered_from_the_server_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_than_the_link_carries_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first echoes do not count."""
+    fake = measuring(monkeypatch, Measured(RTTS_MS, 4000, 3700, 19e6))
     monkeypatch.setattr(link_probe, "_drain", lambda *_: pytest.fail("satlink reports its queues"))
-    shell = FakeShell([PING.format(count=40, ms=581.5)])
-    probe = probe_link(shell, PLAN, "satlink", PATH)
-    warm_up, echo, listen, flow, end = shell.log
-    assert (warm_up[:2], warm_up[warm_up.index("-c") + 1]) == (("proxy-st", "ping"), "3")
-    assert (echo[:2], echo[-1]) == (("proxy-st", "ping"), "192.0.2.1")
-    assert echo[echo.index("-c") + 1] == "40"
-    assert (listen, end) == (("server", "listen", "192.0.2.1"), ("server", "end"))
-    assert (flow[:2], flow[-1]) == (("proxy-st", "iperf3"), "192.0.2.1")
-    assert {"-R", "-u", "-J"} < set(flow)  # the server sends
-    offered_bps = int(flow[flow.index("-b") + 1])
-    assert offered_bps == 21_560_000
-    assert offered_bps > 1.05 * PLAN.forward.rate_bps, "the link has to be the limit"
-    assert probe == link_probe.Probe(Echoes(40, 581.5, 581.5, 581.5), 19e6, 6000, 300, 0, {})
+    probe = probe_link(nowhere, PLAN, "satlink", PATH)
+    [(bps, seconds, echoes, longest_ms)] = fake.asked
+    assert fake.paths == [PATH]
+    assert bps == pytest.approx(21.56e6)
+    assert bps > 1.05 * PLAN.forward.rate_bps, "the link has to be the limit"
+    assert (seconds, echoes, longest_ms) == (link_probe.PROBE_S, 23, 583.0)
+    assert probe == Probe(Echoes(20, 581.0, 581.5, 582.0), 19e6, 4000, 300, 0, {})
 
 
-def test_drops_of_the_full_queue_are_those_of_the_flow(
+def test_drops_of_the_full_queue_are_those_of_the_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, shell = tmp_path / "link.jsonl", FakeShell([PING.format(count=40, ms=581.5)])
+    file, fake = tmp_path / "link.jsonl", measuring(monkeypatch, Measured(RTTS_MS, 4000, 3800, 9e6))
     append(file, {"type": "header"}, sample(dropped=7))
-    shell.on_flow = lambda: append(file, sample(dropped=100, forward=9))
-    # What is still queued when the flow ends leaves later, and may be dropped until then.
+    fake.on_train = lambda: append(file, sample(dropped=100, forward=9))
+    # What is still queued when the train ends leaves later, and may be dropped until then.
     late = iter([sample(dropped=20, forward=3), sample(), sample()])
     monkeypatch.setattr(time, "sleep", lambda _: append(file, next(late)))
-    probe = probe_link(shell, PLAN, "satlink", PATH, MetricsFile(file))
-    assert probe.queue_drops == 120
+    probe = probe_link(nowhere, PLAN, "satlink", PATH, MetricsFile(file))
+    assert (probe.lost_packets, probe.queue_drops) == (200, 120)
 
 
 def test_the_largest_release_error_is_that_of_all_directions_after_a_time(tmp_path: Path) -> None:
@@ -141,44 +123,29 @@ def test_the_largest_release_error_is_that_of_all_directions_after_a_time(tmp_pa
     assert file.largest_release_error_us(3.0) == 0
 
 
-def test_a_probe_that_fails_leaves_its_reason() -> None:
-    shell = FakeShell(["40 packets transmitted, 0 received"], '{"error": "no route"}')
-    probe = probe_link(shell, PLAN, "satlink", PATH)
+def test_a_probe_that_fails_leaves_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = measuring(monkeypatch, ProbeError("no route"), Measured([None] * 23, 4000, 1, None))
+    probe = probe_link(nowhere, PLAN, "satlink", PATH)
     assert (probe.rtt, probe.rate_bps, probe.packets) == (None, None, 0)
-    assert probe.notes == {"rtt": "no echo came back", "rate": "iperf3: no route"}
-    shell = FakeShell([PING.format(count=40, ms=581.5)], "oops")
-    assert "did not return JSON" in probe_link(shell, PLAN, "satlink", PATH).notes["rate"]
+    assert probe.notes == {"rtt": "no route", "rate": "no route"}
+    probe = probe_link(nowhere, PLAN, "satlink", PATH)
+    assert probe.notes == {"rtt": "no echo came back", "rate": "1 of 4000 datagrams arrived"}
+    assert len(fake.asked) == 2
 
 
-@pytest.mark.parametrize(("lost", "flows"), [(1, 2), (2, 3), (3, 3)])
-def test_a_flow_whose_handshake_is_lost_is_begun_again(lost: int, flows: int) -> None:
-    """`iperf3 -u` repeats no datagram of its handshake: over 2 % of losses one in 25 is lost."""
-    error = json.dumps(
-        {"error": "unable to read from stream socket: Resource temporarily unavailable"}
-    )
-    answers = iter([error] * lost + [FLOW])
-    shell = FakeShell([PING.format(count=40, ms=581.5)])
-    shell.on_flow = lambda: setattr(shell, "flow", next(answers))
-    probe = probe_link(shell, PLAN, "satlink", PATH)
-    assert shell.log.count(("server", "listen", "192.0.2.1")) == flows
-    assert (
-        (probe.packets == 6000) is (lost < link_probe.FLOW_ATTEMPTS) is ("rate" not in probe.notes)
-    )
-
-
-def test_opensand_s_probe_waits_until_an_echo_meets_no_queue() -> None:
+def test_opensand_s_probe_waits_until_an_echo_meets_no_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its RTT may be 640 ms; a failed echo is ignored."""
-    pings = [
-        PING.format(count=40, ms=600),
-        "",
-        *(PING.format(count=1, ms=ms) for ms in (900, 650, 610, 1)),
-    ]
-    shell = FakeShell(pings)
+    echoes = [Measured([rtt_ms], 0, 0, None) for rtt_ms in (900.0, None, 650.0, 610.0, 1.0)]
+    whole = Measured(RTTS_MS, 4000, 3700, 19e6)
+    fake = measuring(monkeypatch, whole, ProbeError("late"), *echoes)
     ticks = SimpleNamespace(configured=580, min=584.0, mean=602.25, max=620.5)
     probe_link(
-        shell, cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"rtt_ms": ticks})), "opensand", PATH
+        nowhere, cast(LinkPlan, SimpleNamespace(**vars(PLAN) | {"rtt_ms": ticks})), "opensand", PATH
     )
-    assert "1/1/1" in next(shell.pings)
+    assert {numbers[:3] for numbers in fake.asked[1:]} == {(0, 0, 1)}
+    assert next(fake.found) == echoes[-1]
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -233,153 +200,42 @@ def test_metrics_file_ignores_a_line_that_is_being_written(tmp_path: Path) -> No
     )
     with path.open("a") as file:
         file.write('{"type": "sam')
-    assert MetricsFile(path).forward_drops(0, 9) == 3
+    assert MetricsFile(path).forward_drops(0) == 3
 
 
-@pytest.mark.parametrize(
-    ("since", "packets", "drops"),
-    [
-        (0, 0, 0),
-        (1, 90, 0),
-        (1, 100, 0),
-        (1, 150, 10),
-        (1, 200, 20),
-        (1, 250, 25),
-        (0, 200, 7),
-        (0, 300, 27),
-        (0, 301, 32),
-    ],
-)
-def test_drops_count_among_the_packets_that_the_receiver_knows_of(
-    since: int, packets: int, drops: int, tmp_path: Path
-) -> None:
-    """The flow begins with the second sample; a packet dropped after the last received one is not
-    missed. No packet entered in the last sample: its drops count while some are to come.
-    """
+def test_drops_are_those_of_the_samples_since_a_number(tmp_path: Path) -> None:
     path = tmp_path / "link.jsonl"
-    counts = [(100, 7), (100, 0), (100, 20), (0, 5)]
-    figures = [{"in_packets": entered, "dropped_packets": dropped} for entered, dropped in counts]
-    append(
-        path,
-        {"type": "header"},
-        *({"type": "sample", "forward": one} for one in figures),
-        {"type": "end"},
-    )
-    assert MetricsFile(path).forward_drops(since, packets) == drops
-
-
-@pytest.mark.parametrize(("packets", "drops"), [(0, 0), (60, 0), (110, 10), (160, 20), (300, 24)])
-def test_drops_at_the_head_of_a_queue_are_of_packets_that_entered_earlier(
-    packets: int, drops: int, tmp_path: Path
-) -> None:
-    """CoDel drops what has waited: 60 of the first 100 packets pass the head in their interval, 100
-    in the next.
-    """
-    path = tmp_path / "link.jsonl"
-    counts = [(100, 0, 40), (100, 20, 40), (0, 4, 0)]
-    figures = [
-        {"in_packets": entered, "dropped_packets": dropped, "queue_packets": waiting}
-        for entered, dropped, waiting in counts
-    ]
-    append(
-        path,
-        {"type": "header"},
-        *({"type": "sample", "forward": one} for one in figures),
-        {"type": "end"},
-    )
-    assert MetricsFile(path).forward_drops(0, packets, at_head=True) == drops
-
-
-# --- what programs print --------------------------------------------------------------------------
-
-
-def test_the_summary_of_ping_is_read_and_no_reply_is_an_error() -> None:
-    output = (
-        "40 packets transmitted, 39 received, 2.5% packet loss\nrtt min/avg/max/mdev ="
-        " 1.5/2.25/3/0.1 ms, pipe 2\n"
-    )
-    assert link_probe.echoes(output) == Echoes(39, 1.5, 2.25, 3.0)
-    with pytest.raises(ProbeError):
-        link_probe.echoes("3 packets transmitted, 0 received, 100% packet loss, time 51ms\n")
-
-
-@pytest.mark.parametrize(
-    "late",
-    [
-        [(0.1, 237_500)] * 4,
-        [(0.16, 237_500), (0.04, 237_500), (0.1, 237_500), (0.1, 237_500)],
-        [(0.19, 380_000), (0.01, 95_000), (0.1, 237_500), (0.1, 237_500)],
-    ],
-    ids=["quiet host", "read late", "counted late"],
-)
-def test_steady_rate_leaves_the_ramp_out_and_no_byte_after_it(
-    late: list[tuple[float, int]],
-) -> None:
-    ramp = [(0.1, 0), (0.1, 0), (0.1, 120_000), (0.1, 237_500)]
-    intervals = [{"sum": {"seconds": seconds, "bytes": count}} for seconds, count in (*ramp, *late)]
-    assert link_probe.steady_rate_bps({"intervals": intervals}) == pytest.approx(19e6)
-
-
-def test_a_flow_without_intervals_has_no_rate() -> None:
-    assert link_probe.steady_rate_bps({}) is None
+    append(path, {"type": "header"}, *(sample(dropped=count) for count in (7, 0, 20, 5)))
+    append(path, {"type": "sample", "forward": None})  # another process carries this direction
+    found = [MetricsFile(path).forward_drops(since) for since in range(5)]
+    assert found == [32, 25, 25, 5, 0]
 
 
 # --- programs -------------------------------------------------------------------------------------
 
-HERE = NamespaceShell(cast(Any, SimpleNamespace(enter_argv=lambda _: ["env"])))
-LISTEN = "import socket, time\nwith socket.create_server(('127.0.0.1', {port})): time.sleep(20)"
+
+def here(node: str, *words: str) -> list[str]:
+    return [sys.executable, *words[1:]]
 
 
-def test_a_program_without_an_answer_in_time_is_an_error() -> None:
-    assert HERE.output("client", ["echo", "x"], 5) == "x\n"
-    assert HERE.output("client", ["sh", "-c", "echo y; exit 1"], 5) == "y\n"
-    with pytest.raises(ProbeError, match="no answer within"):
-        HERE.output("client", ["sleep", "5"], 0.05)
+def test_both_programs_measure_a_path_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(link_probe, "PROBE_PORT", free.getsockname()[1])
+    path = ProbePath("client", "127.0.0.1", "server", "127.0.0.1")
+    found = link_probe.measure(here, path, 10e6, 0.1, 3)
+    assert (found.sent, found.received) == (84, 84)
+    assert len(found.rtts_ms) == 3
+    assert all(rtt_ms is not None and 0 < rtt_ms < 1000 for rtt_ms in found.rtts_ms)
+    assert found.rate_bps and found.rate_bps > 1e6
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
-def test_a_listener_is_there_when_its_block_begins_and_gone_when_it_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """This one ignores SIGTERM."""
-    port = free_port()
-    script = (
-        f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{LISTEN.format(port=port)}"
-    )
-    monkeypatch.setattr(link_probe, "listener_argv", lambda _: [sys.executable, "-c", script])
-    monkeypatch.setattr(link_probe, "PROBE_PORT", port)
-    monkeypatch.setattr(link_probe, "END_S", 0.1)
-    with HERE.listener("server", "127.0.0.1"):
-        socket.create_connection(("127.0.0.1", port)).close()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port))
-
-
-@pytest.mark.parametrize("command", ["import time; time.sleep(20)", "pass", LISTEN])
-def test_a_listener_on_another_port_or_one_that_ended_is_none(command: str) -> None:
-    process = subprocess.Popen([sys.executable, "-c", command.format(port=free_port())])
-    try:
-        with pytest.raises(ProbeError, match="nothing listens"):
-            link_probe.wait_for_listener(process, free_port(), deadline_s=0.5)
-    finally:
-        processes.finish(process, 1)
-
-
-def test_a_connection_from_a_port_is_not_a_listener() -> None:
-    process = subprocess.Popen(["sleep", "20"])
-    try:
-        with (
-            socket.create_server(("127.0.0.1", 0)) as server,
-            socket.create_connection(
-                server.getsockname(), source_address=("127.0.0.1", 0)
-            ) as client,
-            pytest.raises(ProbeError, match="nothing listens"),
-        ):
-            link_probe.wait_for_listener(process, client.getsockname()[1], deadline_s=0.1)
-    finally:
-        processes.finish(process, 1)
+def test_a_program_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = ProbePath("client", "192.0.2.1", "server", "127.0.0.1")
+    with pytest.raises(ProbeError, match="the probe failed: OSError: "):
+        link_probe.measure(here, nobody, 1e6, 0.1)
+    with pytest.raises(ProbeError, match="did not answer with JSON: b'banner"):
+        link_probe.measure(lambda *_: ["echo", "banner"], nobody, 1e6, 0.1)
+    monkeypatch.setattr(link_probe, "START_S", 0.05)
+    with pytest.raises(ProbeError, match="did not answer within"):
+        link_probe.measure(lambda *_: ["sleep", "20"], nobody, 1e6, 0.1)

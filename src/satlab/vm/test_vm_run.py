@@ -18,16 +18,21 @@ from satlab.common.topology import Size
 from satlab.link.config import Emulator
 from satlab.link.options import LinkOptions
 from satlab.link.plan import plan_link
-from satlab.run import metrics_file
+from satlab.run import link_probe, metrics_file
 from satlab.run.lab_session import QUIET, run_session
-from satlab.run.link_probe import ProbeError
 from satlab.vm import inventory, provision, vm_commands, vm_run
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_lab import VmLab
-from satlab.vm.vm_session import SshShell, UnreachedHost, VmHost
+from satlab.vm.vm_session import UnreachedHost, VmHost
 
 SCENARIO = paths.SCENARIOS / "ping.json"
+
+
+@pytest.fixture(autouse=True)
+def _short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a program of this name in place of the probe's text."""
+    monkeypatch.setattr(link_probe, "PROGRAM", ("probe",))
 
 
 def lab(tmp_path: Path, ssh: str = "") -> VmLab:
@@ -130,8 +135,7 @@ def test_losses_in_opensand_s_logs_are_fetched_and_judged(tmp_path: Path) -> Non
 *InvocationID*) echo "of-$before" ;;
 *198.19.0.15*journalctl*of-vagrant@198.19.0.15) cat {tmp_path}/journal ;;
 *journalctl*) echo quiet ;;
-*" ping "*) echo "{PING}" ;;
-*" ss "*) echo LISTEN ;;
+{PROBE}
 esac
 """
     found = lab(tmp_path, script)
@@ -153,7 +157,10 @@ esac
     assert {check.measured for check in host.release_errors(found, 0.0)} == {None}
 
 
-PING = "40 packets transmitted, 40 received\nrtt min/avg/max/mdev = 581.0/581.5/582.0/0.1 ms"
+PROBE = f"""
+*" send "*) read go; echo '{json.dumps({"rtts_ms": [581.5] * 23, "sent": 4000})}' ;;
+*" answer "*) echo '{{"ready": true}}'; echo '{json.dumps({"received": 3800, "rate_bps": None})}' ;;
+""".strip()
 COUNTERS = {
     "in_packets": 100,
     "dropped_packets": 3,
@@ -168,15 +175,11 @@ SAMPLE = {"type": "sample", "t_unix_s": 2.0, "forward": COUNTERS, "return": COUN
 def answering(tmp_path: Path, metrics: str = "") -> tuple[VmHost, Path]:
     """A lab whose hosts answer what a good link's would, and the log of the commands on each host."""
     (tmp_path / "metrics").write_text(metrics)
-    flow = {"intervals": [], "end": {"sum_received": {"packets": 6000, "lost_packets": 200}}}
-    (tmp_path / "flow").write_text(json.dumps(flow))
     log = tmp_path / "log"
     script = f"""{HOST}echo "$before $last" >>{log}
 case "$last" in
-*" ping "*) echo "{PING}" ;;
+{PROBE}
 *" cat "*) cat {tmp_path}/metrics ;;
-*" ss "*) echo LISTEN ;;
-*" iperf3 -J "*) cat {tmp_path}/flow ;;
 esac
 """
     machines = lab(tmp_path, script)
@@ -239,15 +242,11 @@ def test_the_machines_link_is_measured_from_client_to_server(
     }
     assert checks["rtt_ms"].measured == 581.5
     assert checks["forward_udp_goodput_bps"].measured is None
-    assert checks["forward_loss_ratio"].measured == (200 - 6) / 6000
-    assert [line for line in commands(log) if "cat" not in line] == [
-        "11 ping -n -q",
-        "11 ping -n -q",
-        "17 iperf3 -s -1",
-        "17 ss -Hltn 'sport",
-        "11 iperf3 -J -u",
+    assert checks["forward_loss_ratio"].measured == (200 - 6) / (4000 - 6)
+    assert sorted(line for line in commands(log) if "cat" not in line) == [
+        "11 probe answer 198.18.1.2",
+        "17 probe send 198.18.4.2",
     ]
-    assert " -D " in next(line for line in log.read_text().splitlines() if "iperf3 -s" in line)
 
 
 def test_the_machines_link_is_measured_again_after_a_pause(
@@ -258,13 +257,18 @@ def test_the_machines_link_is_measured_again_after_a_pause(
     checks = sampled(host, tmp_path / "metrics", paused, monkeypatch)
     assert "probed 3 times" in checks[0].note
     assert "(the host paused for 80 ms)" in checks[0].note
-    assert commands(log).count("11 iperf3 -J -u") == 3
+    assert sorted(line for line in commands(log) if "probe" in line) == [
+        *["11 probe answer 198.18.1.2"] * 3,
+        *["17 probe send 198.18.4.2"] * 3,
+    ]
 
 
 def test_hosts_that_do_not_answer_fail_a_probe_and_say_why(tmp_path: Path) -> None:
-    shell = SshShell(lab(tmp_path, "echo gone >&2; exit 255"))
-    with pytest.raises(ProbeError, match="client: ping: gone"):
-        shell.output("client", ["ping"], 1)
+    plan = plan_link(provision.link_config(topology.load(), LinkOptions(emulator="opensand")))
+    gone = VmHost(
+        lab(tmp_path, "echo gone >&2; exit 255"), plan, "opensand", tmp_path / "raw" / "link.jsonl"
+    )
+    assert {check.note for check in gone.calibrate(gone.lab)} == {"the probe failed: gone"}
 
 
 def test_hosts_that_are_not_reached_leave_a_run_uncalibrated(tmp_path: Path) -> None:

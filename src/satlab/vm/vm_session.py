@@ -2,7 +2,7 @@
 """The VM lab as the host of a session: its emulator as units of the machines, its probes over ssh."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,18 @@ from collect import opensand
 from collect.calibration import CalibrationCheck
 from satlab.common.console import ProgressLog
 from satlab.common.errors import HostError
-from satlab.common.processes import wait
 from satlab.common.topology import Role
 from satlab.link.calibration_bounds import expectation
 from satlab.link.config import Emulator
 from satlab.link.plan import LinkPlan
 from satlab.run import calibrate, lab_session, link_probe
-from satlab.run.link_probe import ProbeError, ProbePath
+from satlab.run.link_probe import ProbePath
 from satlab.run.metrics_file import MetricsFile
 from satlab.vm.inventory import side, terminals
 from satlab.vm.provision import METRICS_THERE
 from satlab.vm.vm_lab import VmLab
 
 ECHO_DEADLINE_S = 30.0
-LISTEN_DEADLINE_S = 10.0
 NOT_CALIBRATED = calibrate.check(
     "rtt_ms",
     "ms",
@@ -47,30 +45,6 @@ class _Metrics(MetricsFile):
             self.lab.output(self.lab.topology.node_of(Role.SAT), "cat", METRICS_THERE)
         )
         return super().lines()
-
-
-@dataclass(frozen=True)
-class SshShell:
-    """The nodes of the VM lab."""
-
-    lab: VmLab
-
-    def output(self, node: str, argv: Sequence[str], within_s: float) -> str:
-        """Return a command's stdout; the lab's own deadline holds."""
-        del within_s
-        try:
-            return self.lab.output(node, *argv).decode(errors="replace")
-        except HostError as error:
-            raise ProbeError(str(error)) from error
-
-    @contextlib.contextmanager
-    def listener(self, node: str, address: str) -> Iterator[None]:
-        """Have iperf3 listen in the background; it ends with its flow."""
-        self.output(node, link_probe.listener_argv(address, "-D"), LISTEN_DEADLINE_S)
-        sockets = ["ss", "-Hltn", f"sport = :{link_probe.PROBE_PORT}"]
-        if not wait(lambda: bool(self.output(node, sockets, LISTEN_DEADLINE_S)), LISTEN_DEADLINE_S):
-            raise ProbeError(f"nothing listens on {node}, port {link_probe.PROBE_PORT}")
-        yield
 
 
 @dataclass(frozen=True)
@@ -120,7 +94,7 @@ class VmHost:
             self.lab.output(node, "systemctl", "restart", self.emulator)
         path = self._path
         try:
-            ping = f"ping -n -q -c 1 -w {ECHO_DEADLINE_S:.0f} {path.address}"
+            ping = f"ping -n -q -c 1 -w {ECHO_DEADLINE_S:.0f} {path.server_address}"
             self.lab.output(path.client, *ping.split())
         except HostError as error:
             raise HostError(
@@ -131,12 +105,12 @@ class VmHost:
     def _path(self) -> ProbePath:
         topology = self.lab.topology
         client, server = topology.node_of(Role.CLIENT), topology.node_of(Role.SERVER)
-        return ProbePath(client, server, topology.address_of(Role.SERVER))
+        return ProbePath(
+            client, topology.address_of(Role.CLIENT), server, topology.address_of(Role.SERVER)
+        )
 
     def calibrate(self, lab: VmLab) -> list[CalibrationCheck]:
-        """Measure RTT, rate and losses with ping and iperf3 on the machines; with satlink again
-        after a pause.
-        """
+        """Measure RTT, rate and losses on the machines; with satlink again after a pause."""
         if self.emulator == "satlink":
             metrics = _Metrics(self.metrics, lab)
             return lab_session.calibrated(lambda: self._probe(metrics), metrics)
@@ -145,9 +119,7 @@ class VmHost:
         return checks
 
     def _probe(self, metrics: MetricsFile | None) -> list[CalibrationCheck]:
-        probe = link_probe.probe_link(
-            SshShell(self.lab), self.plan, self.emulator, self._path, metrics
-        )
+        probe = link_probe.probe_link(self.lab.argv, self.plan, self.emulator, self._path, metrics)
         return calibrate.before(self.plan, probe, self.emulator)
 
     def broken(self, _: VmLab) -> str:
