@@ -210,6 +210,34 @@ def bench_host_load(
     return ExitStatus.OK
 
 
+@command(group=bench_app)
+def calibration(
+    profile: Annotated[str, typer.Option(help="Profile of the link: geo or leo.")] = "geo",
+    samples: Annotated[int, typer.Option(help="Calibrations at each level.", min=2, max=1000)] = 40,
+    labs: Annotated[
+        int, typer.Option(help="Labs that share the calibrations of a level.", min=1, max=8)
+    ] = 1,
+    level: Annotated[
+        list[str] | None,
+        typer.Option(help="Level to measure, by its name. Repeatable. Default: all."),
+    ] = None,
+    json_lines: JsonResult = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure how often calibration marks links that are as planned, and links whose rate, losses
+    or round-trip time deviate by a known amount.
+    """
+    from benches import calibration_power
+
+    needs.ensure("lab")
+    needs.root(NETNS)
+    result = calibration_power.measure(
+        profile, samples, labs, tuple(level or ()), ProgressLog(quiet)
+    )
+    show(result, calibration_power.lines(result), as_json=json_lines)
+    return ExitStatus.OK
+
+
 @command(group=bench_app, name="browser-speed")
 def bench_browser_speed(
     levels: Annotated[

@@ -13,8 +13,8 @@ RTT_MARGIN_MS = 1.0
 eight veth hops.
 """
 RATE_MARGIN = 0.01
-"""Relative error allowed for the steady forward rate. Measured: 0.0002, up to 1.1 Gbit/s
-(docs/results.md).
+"""Relative error allowed for the steady forward rate (docs/results.md: how often links that deviate
+are marked).
 """
 OPENSAND_RTT_MARGIN_MS = 19.5
 """RTT of OpenSAND 8.2.0 beyond the maximum of its ticks, ms: the largest of 1000 echoes on a busy
