@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 import collect
+from satlab.common import paths
 from satlab.link.options import LinkOptions
 from satlab.report import measurements
 from satlab.run.run_folder import RunResult

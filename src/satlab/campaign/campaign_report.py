@@ -46,6 +46,8 @@ ANSWERS = (
     "page_load_time_ms",
     "first_contentful_paint_ms",
     "largest_contentful_paint_ms",
+    "cumulative_layout_shift",
+    "interaction_to_next_paint_ms",
     "transfer_time_s",
     "rtt_ms",
     "mos",

@@ -87,7 +87,7 @@ GROUPS = {
     "vm": Group(python=("vm",)),
     "campaign": Group(python=("campaign",)),
     "test": Group(
-        ("lab", "quic", "fec", "virtual", "ngtcp2", "picoquic", "vm", "campaign"),
+        ("lab", "quic", "fec", "virtual", "ngtcp2", "picoquic", "firefox", "vm", "campaign"),
         tuple(TEST_PACKAGES.split()),
         python=("dev",),
         unpacked=("influxdb", "openssh-server", "libwrap0", *SLURM_PACKAGES),
@@ -363,7 +363,7 @@ class _Installation:
         stamp, place, sum_ = STATE / "plots.sha256", STATE / "plots", _sha256(lock.read_bytes())
         if not shutil.which("npm") or _read(stamp).strip() == sum_:
             return
-        self._own_the_tree("the library of plots")
+        self._own_the_tree(what)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         self._give(place)
@@ -372,7 +372,7 @@ class _Installation:
             self._give(place / name)
         argv = ["npm", "ci", "--prefix", str(place), "--ignore-scripts", "--no-audit", "--no-fund"]
         try:
-            self._run("installing the library of plots", argv)
+            self._run(f"installing {what}", argv)
         except HostError:
             shutil.rmtree(place, ignore_errors=True)
             say("npm has no library of plots here: reports have 2 MB")

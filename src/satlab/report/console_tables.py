@@ -10,6 +10,7 @@ from typing import TextIO
 from rich.table import Table as TerminalTable
 
 import collect
+from collect import page_loads
 from satlab.common import escape
 from satlab.report import link_tables, run_tables, text_tables
 from satlab.report import measurements as read
@@ -20,6 +21,8 @@ MOST_OF_A_REASON = 200
 """Characters of the reason of a failed sample."""
 
 
+WIDE_ONLY = ("largest_contentful_paint_ms", page_loads.LAYOUT_SHIFT, page_loads.INTERACTION)
+"""Page metrics for which a terminal has no room."""
 BULK_COLUMNS = (
     "Run",
     "Transfer",
@@ -91,11 +94,7 @@ def write_csv(frames: Sequence[collect.Table], file: TextIO) -> None:
 
 def _page_loads(figures: Sequence[PageFigure], names: run_tables.Names) -> Table:
     """Return a row for each page and protocol of a run, a column for each metric."""
-    metrics = {
-        metric: name
-        for metric, name in PAGE_METRICS.items()
-        if metric != "largest_contentful_paint_ms"
-    }
+    metrics = {metric: name for metric, name in PAGE_METRICS.items() if metric not in WIDE_ONLY}
     groups: dict[PageGroup, dict[str, PageFigure]] = {}
     for one in figures:
         groups.setdefault(one.group, {})[one.metric] = one

@@ -12,15 +12,18 @@ from typing import Any, NamedTuple
 import polars as pl
 
 import collect
-from collect import page_loads, raw
+from collect import iperf3, page_loads, raw
 
 PAGE_METRICS = {
     "response_start_ms": "Response Start",
     "first_contentful_paint_ms": "First Contentful Paint",
     "largest_contentful_paint_ms": "Largest Contentful Paint",
+    page_loads.LAYOUT_SHIFT: "Cumulative Layout Shift (no unit)",
+    page_loads.INTERACTION: "Interaction to Next Paint of a click",
     "speed_index_ms": "Speed Index",
     "page_load_time_ms": "Page Load Time",
 }
+"""Page metrics, in ms; `LAYOUT_SHIFT` has no unit."""
 PLAN_BYTES = 16 << 20
 PROTOCOLS = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}
 
@@ -159,6 +162,10 @@ class PageFigure:
     @property
     def group(self) -> PageGroup:
         return PageGroup(self.run_id, self.page, self.kind)
+
+    def text(self, value: float) -> str:
+        """Return a value of this metric as text, without its unit."""
+        return f"{value:.3f}" if self.metric == page_loads.LAYOUT_SHIFT else f"{value:,.0f}"
 
     @property
     def loads(self) -> int:

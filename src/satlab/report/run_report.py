@@ -263,15 +263,15 @@ class RunReport:
             deviation = "not measurable"
         elif paper is not None and figure.median is not None:
             deviation = f"{figure.median / paper - 1:+.1%}".replace("-", "\N{MINUS SIGN}")
-        median = STATUS[figure.status] if figure.median is None else f"{figure.median:,.0f}"
+        median = STATUS[figure.status] if figure.median is None else figure.text(figure.median)
         small = figure.reason
         if figure.host_ms is not None:
             small = f"of which the host: {figure.host_ms:,.0f} ms"
         spread = ""
         if figure.low is not None and figure.high is not None:
-            spread = f"{figure.low:,.0f} to {figure.high:,.0f}"
+            spread = f"{figure.text(figure.low)} to {figure.text(figure.high)}"
         percentiles = ", ".join(
-            f"p{share} {STATUS['censored'] if value is None else f'{value:,.0f}'}"
+            f"p{share} {STATUS['censored'] if value is None else figure.text(value)}"
             for share, value in figure.percentiles
         )
         lost = [

@@ -31,7 +31,7 @@ from satlab.common.errors import ConfigError
 from satlab.link import modcods
 from satlab.report import html as html_page
 from satlab.report import measurements as read
-from satlab.report import plot_svg, plotly, reported_run, run_names, run_plots
+from satlab.report import plot_svg, plotly, reported_run, run_names, run_plots, run_tables
 from satlab.report.measurements import SummaryRecord
 from satlab.report.page import Cell, Plot, Series, Table, per_second
 from satlab.report.published_page_metrics import published_ms

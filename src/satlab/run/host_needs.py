@@ -12,6 +12,7 @@ from satlab.common.errors import ConfigError, Fault, HostError
 from satlab.common.paths import STANDARD_PATH
 from satlab.lab.job_host import OPEN_FILES
 from satlab.openbach.model import BoundScenario
+from satlab.run.scenario_value_checks import given
 
 CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MODULES = Path("/lib/modules")
@@ -27,15 +28,17 @@ FLAGS = {
 }
 """Options of jobs that name a congestion control of the kernel's TCP."""
 DEFAULT = "default"
+FIREFOX = ("firefox-esr", "certutil")
+"""Programs of page loads in Firefox."""
 PEP = "satlab_pep"
 
 
 def check(bound: BoundScenario) -> None:
-    """Check what jobs need of the kernel, and the program of a proxy.
+    """Check what jobs need of the kernel, and programs that not every host has.
 
     Raises:
         ConfigError: with each congestion control that the kernel lacks.
-        HostError: PEPsal is not installed, or cannot run on this host.
+        HostError: Firefox, dash.js or PEPsal is not installed, or PEPsal cannot run on this host.
     """
     check_congestion_controls(bound)
     jobs = [started for started in bound.jobs() if started.job.name == PEP]
@@ -48,7 +51,7 @@ def check_pepsal() -> None:
     files, and says nothing where it may not.
     """
     remedy = "use pep=haproxy"
-    if shutil.which("pepsal", path=STANDARD_PATH) is None:
+    if not _found("pepsal"):
         raise HostError("pepsal is not installed", f"no Debian release has it: {remedy}")
     needed, allowed = OPEN_FILES[PEP], resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if 0 <= allowed < needed and not _may_raise_limits():
@@ -65,6 +68,10 @@ def _may_raise_limits() -> bool:
 
 
 def check_congestion_controls(bound: BoundScenario) -> None:
+def _found(program: str) -> bool:
+    return shutil.which(program, path=STANDARD_PATH) is not None
+
+
     """Check that the kernel has, or can load, each congestion control of TCP that jobs are to use.
 
     Raises ConfigError: with each one that it lacks.

@@ -3,6 +3,7 @@
 
 import json
 import platform
+import re
 import resource
 from pathlib import Path
 
@@ -116,6 +117,18 @@ def test_p373_a_congestion_control_whose_module_is_installed_counts(
         ("bulk_tcp", {"duration": "100000"}, "duration=100000: is longer than the run may last"),
         ("bulk_tcp", {"duration": "15s"}, "duration=15s is not a whole number of seconds (for"),
         ("page_load", {"observed": "101"}, "101 is above 100"),
+        (
+            "page_load",
+            {"browser": "firefox", "observed": "2"},
+            "observed=2: Firefox has none",
+        ),
+        (
+            "page_load",
+            {"browser": "firefox", "page": "article"},
+            "page=article: Firefox loads pages of one domain alone",
+        ),
+        ("page_load", {"browser": "opera"}, "opera"),
+        ("responsiveness", {"duration": "9"}, "9 is below 10"),
     ],
 )
 @pytest.mark.promise("P29")

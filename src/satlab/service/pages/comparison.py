@@ -28,6 +28,7 @@ _METRICS = {
     **{metric: (title, "ms", 1.0) for metric, title in PAGE_METRICS.items()},
 }
 """What is compared: title, unit, factor of the unit.
+    page_loads.LAYOUT_SHIFT: (PAGE_METRICS[page_loads.LAYOUT_SHIFT], "", 1.0),
 
 Page metrics: each load is a sample, else each run.
 """
