@@ -50,6 +50,7 @@ ANSWERS = (
     "interaction_to_next_paint_ms",
     "transfer_time_s",
     "rtt_ms",
+    "responsiveness_rpm",
     "mos",
     "video_bitrate_bps",
     "one_way_delay_ms",

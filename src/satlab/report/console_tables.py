@@ -31,6 +31,14 @@ BULK_COLUMNS = (
     "Time (s)",
     "Retransmitted or lost",
 )
+RESPONSE_COLUMNS = (
+    "Run",
+    "Round trips per minute",
+    "Idle, median ms",
+    "Loaded, median ms",
+    "Loaded, p95 ms",
+    "Loaded, p99 ms",
+)
 STREAM_COLUMNS = (
     "Run",
     "Stream",
@@ -66,6 +74,7 @@ def terminal_tables(
         run_tables.bulk(read.transfers(rows), names).columns(*BULK_COLUMNS),
         _page_loads(read.page_figures(rows), names),
         run_tables.streams(read.streams(rows), names).columns(*STREAM_COLUMNS),
+        run_tables.responses(read.responses(rows), names).columns(*RESPONSE_COLUMNS),
         *([fairness.ungrouped("Run")] if fairness else []),
         run_tables.videos(read.videos(rows), names).columns(*VIDEO_COLUMNS),
         _round_trips(runs),

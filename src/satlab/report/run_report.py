@@ -106,6 +106,9 @@ class RunReport:
                 parts += [fairness, Text(FAIRNESS_NOTE, "note")]
             parts += self.transfer_plots()
             sections.append(Section("Bulk transfer", parts))
+        if responses := read.responses(self.rows):
+            table = self._of_runs(run_tables.responses(responses, self.names))
+            sections.append(Section("Responsiveness", [table, Text(RESPONSES_NOTE, "note")]))
         if streams := read.streams(self.rows):
             table = self._of_runs(run_tables.streams(streams, self.names))
             sections.append(Section("Streams", [table, Text(STREAMS_NOTE, "note")]))
@@ -517,6 +520,12 @@ BULK_NOTE = (
     " payload rate that framing and encapsulation leave, 1448-byte segments; the mean over the"
     " transfer, in which the MODCOD may change. What the queue drops in the last round trip is no"
     " longer retransmitted."
+)
+RESPONSES_NOTE = (
+    "Round-trip times of small UDP packets: idle, before the transfers began; loaded, beside them"
+    " without their first seconds. Round trips per minute (RPM): 60 s over the mean of the loaded"
+    " ones up to their 95th percentile. The goodput of the transfers is in the table of bulk"
+    " transfers."
 )
 STREAMS_NOTE = (
     "One-way delay of each packet, by the nodes' clocks. Jitter: RFC 3550. MOS: estimated by the"

@@ -20,6 +20,8 @@ _METRICS = {
     "connect_ms": ("Connection established", "ms", 1.0),
     "ttfb_ms": ("Time to first byte", "ms", 1.0),
     "rtt_ms": ("Round-trip time", "ms", 1.0),
+    "probe_rtt_ms": ("Round trip of small packets", "ms", 1.0),
+    "responsiveness_rpm": ("Round trips per minute under load", "", 1.0),
     "one_way_delay_ms": ("One-way delay", "ms", 1.0),
     "mos": ("MOS", "", 1.0),
     "video_bitrate_bps": ("Video bitrate", "Mbit/s", 1e-6),
@@ -39,6 +41,7 @@ _LABELS = (
     "protocol",
     "pep",
     "codec",
+    "phase",
     "entity",
     "page",
 )
