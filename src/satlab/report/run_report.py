@@ -533,8 +533,8 @@ STREAMS_NOTE = (
 )
 VIDEO_NOTE = (
     "Segments of fixed length in several bitrates, chosen by the player from throughput and"
-    " playback buffer; nothing is decoded. Start-up: from the first request to the end of the first"
-    " segment."
+    " playback buffer. Start-up: from the first request to the first picture (dash.js), or to the"
+    " end of the first segment (our own player). Figures of different players are not comparable."
 )
 LINK_NOTE = (
     "Counted while the jobs ran, without the calibration; the release error is over the emulator's"

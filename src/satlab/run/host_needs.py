@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault, HostError
-from satlab.common.paths import STANDARD_PATH
+from satlab.common.paths import DASHJS, STANDARD_PATH
 from satlab.lab.job_host import OPEN_FILES
 from satlab.openbach.model import BoundScenario
 from satlab.run.scenario_value_checks import given
@@ -41,6 +41,13 @@ def check(bound: BoundScenario) -> None:
         HostError: Firefox, dash.js or PEPsal is not installed, or PEPsal cannot run on this host.
     """
     check_congestion_controls(bound)
+    for started in bound.jobs():
+        if "firefox" in given(started, "browser") and not all(map(_found, FIREFOX)):
+            raise HostError(
+                f"{' or '.join(FIREFOX)} is not installed", "./satlab --install firefox"
+            )
+        if "dashjs" in given(started, "player") and not (DASHJS / "node_modules").exists():
+            raise HostError("dash.js is not installed", "./satlab --install dashjs, or player=own")
     jobs = [started for started in bound.jobs() if started.job.name == PEP]
     if any(str(started.words[0]) == "pepsal" for started in jobs):
         check_pepsal()
@@ -61,6 +68,10 @@ def check_pepsal() -> None:
         )
 
 
+def _found(program: str) -> bool:
+    return shutil.which(program, path=STANDARD_PATH) is not None
+
+
 def _may_raise_limits() -> bool:
     """Return whether this process has CAP_SYS_RESOURCE (proc(5): CapEff; capabilities(7): 24)."""
     found = re.search(r"^CapEff:\s*(\w+)$", STATUS.read_text(), re.MULTILINE)
@@ -68,10 +79,6 @@ def _may_raise_limits() -> bool:
 
 
 def check_congestion_controls(bound: BoundScenario) -> None:
-def _found(program: str) -> bool:
-    return shutil.which(program, path=STANDARD_PATH) is not None
-
-
     """Check that the kernel has, or can load, each congestion control of TCP that jobs are to use.
 
     Raises ConfigError: with each one that it lacks.

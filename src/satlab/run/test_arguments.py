@@ -198,3 +198,27 @@ def test_a_pepsal_that_cannot_run_is_refused_before_a_lab_is_up(
         host_needs.check(pepsal)
     (tmp_path / "status").write_text("CapEff:\t000001ffffffffff\n")
     host_needs.check(pepsal)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("page_load", {"browser": "firefox"}, "firefox-esr or certutil is not installed"),
+        ("video", {"player": "dashjs"}, "dash.js is not installed"),
+    ],
+)
+def test_a_browser_or_player_that_is_missing_is_named_before_a_lab_is_up(
+    name: str,
+    given: dict[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = paths.SCENARIOS / f"{name}.json"
+    loaded = scenario.load(file, descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes)
+    monkeypatch.setattr(host_needs, "STANDARD_PATH", str(tmp_path))
+    monkeypatch.setattr(host_needs, "DASHJS", tmp_path)
+    host_needs.check(scenario.bind(loaded, catalog.settings(file, loaded.arguments, {})))
+    asked = scenario.bind(loaded, catalog.settings(file, loaded.arguments, given))
+    with pytest.raises(HostError, match=re.escape(said)):
+        host_needs.check(asked)

@@ -28,9 +28,9 @@ _METRICS = {
     "video_stalled_s": ("Video stalled", "s", 1.0),
     "fairness_jain_ratio": ("Jain's index", "", 1.0),
     **{metric: (title, "ms", 1.0) for metric, title in PAGE_METRICS.items()},
+    page_loads.LAYOUT_SHIFT: (PAGE_METRICS[page_loads.LAYOUT_SHIFT], "", 1.0),
 }
 """What is compared: title, unit, factor of the unit.
-    page_loads.LAYOUT_SHIFT: (PAGE_METRICS[page_loads.LAYOUT_SHIFT], "", 1.0),
 
 Page metrics: each load is a sample, else each run.
 """
