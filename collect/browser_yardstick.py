@@ -56,10 +56,10 @@ def host_ms(load: PageLoad, known: BrowserYardsticks) -> float | None:
     """Return how much of the Page Load Time is the host's: the yardstick, as much longer as the
     known task took next to this load. None if one of them is unknown.
 
-    A requested slow-down of the browser is not the host's.
+    A requested slow-down of the browser is not the host's. Yardsticks are those of Chromium.
     """
     yardstick = known.of(load.page, load.protocol)
-    if yardstick is None or load.yardstick_ms is None:
+    if yardstick is None or load.yardstick_ms is None or "Firefox" in load.browser:
         return None
     slower = load.yardstick_ms / (yardstick.task_ms * load.cpu_slowdown)
     return yardstick.page_load_time_ms * slower

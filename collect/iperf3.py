@@ -33,6 +33,8 @@ from collect.records import Record, failed
 
 STAT = "iperf3_json"
 MAIN_METRICS = ("goodput_bps",)
+JOBS = ("satlab_iperf3", "satlab_rrul")
+"""Jobs that store such documents."""
 
 COMPLETE = 0.95
 """Share of the requested duration or bytes below which a transfer counts as broken off."""

@@ -14,6 +14,7 @@ MEASURING = (
     "satlab_iperf3",
     "satlab_page_load",
     "satlab_ping",
+    "satlab_rrul",
     "satlab_satperf",
     "satlab_stream",
     "satlab_ftp",
@@ -29,6 +30,7 @@ SERVING = {
     "satlab_ftp": "server",
     "satlab_iperf3": "server",
     "satlab_load": "receive",
+    "satlab_rrul": "server",
     "satlab_satperf": "server",
     "satlab_stream": "receive",
 }

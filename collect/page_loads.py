@@ -26,9 +26,13 @@ HOST_METRICS = ("cpu_wait_s", "cpu_wait_longest_s", "yardstick_ms", "long_tasks_
 time of a known task, tasks above 50 ms.
 """
 METRICS = (*MAIN_METRICS, "largest_contentful_paint_ms")
+LAYOUT_SHIFT, INTERACTION = "cumulative_layout_shift", "interaction_to_next_paint_ms"
+"""Not every browser reports layout shifts, and an interaction must have been asked for: loads
+without them have no such records.
+"""
 HOST_PART = "browser_host_ms"
 """The part of a Page Load Time that is the host's (`browser_yardstick.host_ms`)."""
-SUMMARISED = (*METRICS, *observed_page_loads.METRICS, HOST_PART)
+SUMMARISED = (*METRICS, LAYOUT_SHIFT, INTERACTION, *observed_page_loads.METRICS, HOST_PART)
 """Metrics whose median over loads is a record, too."""
 PERCENTILES = (75, 95)
 MIN_FOR_PERCENTILES = 20
@@ -62,6 +66,16 @@ class PageLoad(Load):
         default=None, description="end of the handshakes of that connection: TCP and TLS, or QUIC"
     )
     load_event_end_ms: float | None
+    cumulative_layout_shift: float | None = Field(
+        default=None,
+        ge=0,
+        description="largest sum of layout shifts in a session window up to the load event;"
+        " null: the browser does not report them",
+    )
+    clicked: bool = Field(default=False, description="whether a click followed the load event")
+    interaction_to_next_paint_ms: float | None = Field(
+        default=None, ge=0, description="longest duration of the click's events"
+    )
     expected_objects: int
     expected_bytes: int
     objects: int
@@ -115,6 +129,11 @@ def records(
     if load.expected_bytes > 0:
         found.append(Record("completeness_ratio", load.body_bytes / load.expected_bytes, own))
     found.append(Record("objects_count", load.objects, own))
+    if load.cumulative_layout_shift is not None:
+        found.append(Record(LAYOUT_SHIFT, load.cumulative_layout_shift, own))
+    if load.clicked:
+        value = load.interaction_to_next_paint_ms
+        found.append(of_status(INTERACTION, value, own, load.status, reason, absent))
     if load.cpu_user_s is not None and load.cpu_system_s is not None:
         found.append(Record("cpu_s", load.cpu_user_s + load.cpu_system_s, own))
     found += [

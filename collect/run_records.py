@@ -28,6 +28,7 @@ from collect import (
     pep,
     physical_floors,
     ping,
+    rrul,
     satperf,
     stream,
     tcp_parameters,
@@ -167,7 +168,14 @@ def _records(run_dir: Path) -> Iterator[Record | Series]:
         satperf.MAIN_METRICS,
         lambda content, labels: satperf.records(content, labels, origin),
     )
-    for reader in (*_READERS, quic):
+    loaded = _Reader(
+        "satlab_rrul",
+        rrul.STAT,
+        rrul.Rrul.model_validate_json,
+        rrul.MAIN_METRICS,
+        lambda content, labels: rrul.records(content, labels, origin),
+    )
+    for reader in (*_READERS, quic, loaded):
         yield from physical_floors.judged(_documents(raw, ended, reader), limits, peps)
     yield from _unclaimed(raw, ended)
     # Hosts of the VM lab carry the terrestrial segment themselves: with OpenSAND satlink has no
@@ -284,7 +292,7 @@ def _calibration(raw: Path) -> list[Record]:
 def _transfers(raw: Path, ended: Sequence[Job], origin: float) -> list[Record]:
     documents = []
     missing: list[Record] = []
-    for job in (j for j in ended if j.job == "satlab_iperf3"):
+    for job in (j for j in ended if j.job in iperf3.JOBS):
         files = stored_files(raw, job.folder, iperf3.STAT)
         for name in files:
             content = read_json(raw, name, iperf3.ADAPTER.validate_json)
@@ -397,7 +405,12 @@ def _stores_nothing(job: Job) -> bool:
     """Return whether no file is expected: a PEP of engine `none`, the serving side of a transfer,
     only observed loads.
     """
-    words = {"satlab_pep": "none", "satlab_satperf": "server", "satlab_ftp": "server"}
+    words = {
+        "satlab_pep": "none",
+        "satlab_satperf": "server",
+        "satlab_ftp": "server",
+        "satlab_rrul": "server",
+    }
     return (job.job in words and words[job.job] in job.argv) or _is_observed_alone(job)
 
 

@@ -51,6 +51,7 @@ def test_the_part_is_unknown_without_a_yardstick_of_this_page_or_without_the_tas
     assert browser_yardstick.host_ms(load(yardstick_ms=None), KNOWN) is None
     assert browser_yardstick.host_ms(load(page="shop"), KNOWN) is None
     assert browser_yardstick.host_ms(load(), BrowserYardsticks()) is None
+    assert browser_yardstick.host_ms(load(browser="Mozilla Firefox 153.8"), KNOWN) is None
 
 
 def test_yardsticks_of_unequal_hosts_differ() -> None:

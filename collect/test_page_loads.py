@@ -49,6 +49,18 @@ def test_each_metric_of_a_load_is_one_row_that_names_protocol_load_server_browse
     assert rows["cpu_s"].value == pytest.approx(2.5)
 
 
+def test_shifts_and_clicks_have_records_only_if_they_were_measured() -> None:
+    names = {page_loads.LAYOUT_SHIFT, page_loads.INTERACTION}
+    assert not names & {row.metric for row in load(0)}, "Firefox, or an older run"
+    figures: dict[str, Any] = {"cumulative_layout_shift": 0, "interaction_to_next_paint_ms": 24.0}
+    rows = {row.metric: row.value for row in load(0, clicked=True, **figures)}
+    assert (rows[page_loads.LAYOUT_SHIFT], rows[page_loads.INTERACTION]) == (0, 24)
+    (unanswered,) = [r for r in load(0, clicked=True) if r.metric == page_loads.INTERACTION]
+    assert unanswered.status == "failed"
+    shifts = [row for n in range(3) for row in load(n, cumulative_layout_shift=n / 10)]
+    assert summary(shifts, page_loads.LAYOUT_SHIFT, "median").value == 0.1
+
+
 @pytest.mark.parametrize("status", ["failed", "censored"])
 def test_a_load_without_result_keeps_its_rows(status: str) -> None:
     rows = {r.metric: r for r in broken(1, status, "timeout 33 s")}

@@ -60,6 +60,25 @@ def test_bitrate_start_stalls_and_switches() -> None:
     }
 
 
+def test_figures_of_dash_js_are_those_of_its_events() -> None:
+    again = [segment(0, 4e5), segment(0, 16e5), segment(1, 16e5), segment(2, 16e5)]
+    told = {"player": "dash.js 5.2.1", "startup_s": 2.5, "stalls": 2, "stalled_s": 1.5}
+    told |= {"switches": 3, "bitrate_bps": 9e5}
+    content = video.Video.model_validate(played(segments=again) | told)
+    found = video.records(content, LABELS)
+    assert {record.metric: record.value for record in found} == {
+        "video_bitrate_bps": 9e5,
+        "video_startup_ms": 2500,
+        "video_stalls_count": 2,
+        "video_stalled_s": 1.5,
+        "video_switches_count": 3,
+    }
+    assert {record.labels["player"] for record in found} == {"dash.js 5.2.1"}
+    missing = video.Video.model_validate(played(segments=again[:3]) | told)
+    (record,) = video.records(missing, LABELS)
+    assert record.reason == "2 of 3 segments"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

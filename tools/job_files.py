@@ -128,6 +128,15 @@ def install_tasks(name: str, needs: Mapping[str, Any], copied: list[str]) -> Ite
         f"{others}"
         "  become: true\n"
     )
+    if needs.get("npm"):
+        yield (
+            "- name: Install what package-lock.json names, where the agent has npm\n"
+            "  ansible.builtin.command:\n"
+            f'    argv: [npm, ci, --ignore-scripts, --no-audit, --no-fund, --prefix, "{FOLDER}"]\n'
+            f'    creates: "{FOLDER}/node_modules"\n'
+            "  failed_when: false # the job does without\n"
+            f"{INTERNET}"
+        )
 
 
 def folder_task(title: str, state: str) -> str:

@@ -107,6 +107,16 @@ REFUSED: dict[str, tuple[str, ...]] = {
         "rtt_ms -j x comparison",
     ),
     "satlab_rate": ("0 INPUT", "1 input", "1 INPUT -i 'a b'", "1 INPUT sctp"),
+    "satlab_rrul": (
+        "",
+        "server -B host",
+        "-p 65535 server",
+        "client host",
+        "client 192.0.2.1 -f 65",
+        "client 192.0.2.1 -t 9",
+        "client 192.0.2.1 -s 10",
+        "client 192.0.2.1 -i 0",
+    ),
     "satlab_satperf": (
         "",
         "client a.host b",

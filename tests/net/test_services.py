@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 import collect
+from satlab.common import paths
 from satlab.link.options import LinkOptions
 from satlab.report import measurements
 from satlab.run.run_folder import RunResult
@@ -62,6 +63,29 @@ def test_a_video_over_geo_starts_after_round_trips(as_planned: AsPlanned, protoc
     assert found.one("video_startup_ms") > 2 * GEO_RTT_MS, "a handshake and a request"
     assert 4e5 < found.one("video_bitrate_bps") <= 6.4e6
     assert found.one("video_switches_count") >= 1
+    assert found.one("video_stalled_s") >= 0
+
+
+def test_small_packets_wait_beside_transfers_over_leo(as_planned: AsPlanned) -> None:
+    found = measure(as_planned, "responsiveness", "leo", duration="12")
+    idle = found.one("probe_rtt_ms", phase="idle", stat="median")
+    loaded = {
+        stat: found.one("probe_rtt_ms", phase="loaded", stat=stat)
+        for stat in ("median", "p95", "p99")
+    }
+    assert 100 < idle < loaded["median"] <= loaded["p95"] <= loaded["p99"]
+    assert 60_000 / loaded["p95"] < found.one("responsiveness_rpm") < 60_000 / idle
+    for direction in ("upload", "download"):
+        (goodput,) = found.values("goodput_bps", direction=direction, flows="4", entity="client")
+        assert goodput > 1e6
+
+
+def test_dash_js_plays_a_video_over_geo(as_planned: AsPlanned) -> None:
+    if not (paths.DASHJS / "node_modules").exists():
+        pytest.skip("needs dash.js: ./satlab --install dashjs")
+    found = measure(as_planned, "video", protocol="h3", duration="24", player="dashjs")
+    assert found.one("video_startup_ms") > 2 * GEO_RTT_MS, "a handshake and a request"
+    assert 4e5 <= found.one("video_bitrate_bps") <= 6.4e6
     assert found.one("video_stalled_s") >= 0
 
 

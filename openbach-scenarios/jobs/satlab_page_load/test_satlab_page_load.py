@@ -284,13 +284,60 @@ def test_the_browser_is_slowed_down_before_its_known_task(
     assert said == ["task", "page", "task"]
 
 
+def test_a_click_follows_the_timeline_and_its_answer_is_of_loads_that_count(
+    monkeypatch: pytest.MonkeyPatch, timeline: Any
+) -> None:
+    said: list[str] = []
+
+    class Driver:
+        def execute_script(self, script: str) -> Any:
+            said.append("prevent" if script == job.AWAIT_CLICK else "task")
+            return 40.0, 0
+
+        def get(self, _: str) -> None:
+            said.append("page")
+
+        def execute_async_script(self, script: str, *_: Any) -> Any:
+            said.append("timeline" if script == job.READ_TIMELINE else "answer")
+            return timeline if script == job.READ_TIMELINE else 24
+
+    class Actions:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.pointer_action = self
+
+        def move_to_location(self, x: int, y: int) -> Any:
+            assert (x, y) == (640, 512)
+            return self
+
+        def click(self) -> None:
+            said.append("click")
+
+        def perform(self) -> None:
+            pass
+
+    monkeypatch.setattr(job, "ActionBuilder", Actions)
+    monkeypatch.setattr(job, "fresh_browser", lambda *_: contextlib.nullcontext(Driver()))
+    record = job.load(target(), PROGRAMS, 0, 33.0, clicks=True)
+    assert PageLoad.model_validate(record).interaction_to_next_paint_ms == 24
+    assert said == ["task", "page", "timeline", "task", "prevent", "click", "answer"]
+    timeline["resources"].pop()
+    record = job.load(target(), PROGRAMS, 0, 33.0, clicks=True)
+    assert (record["status"], record["interaction_to_next_paint_ms"]) == ("failed", None)
+
+
+def test_a_layout_that_never_shifts_is_a_figure(timeline: Any) -> None:
+    assert judged(timeline)["cumulative_layout_shift"] is None, "an older browser"
+    timeline["cumulative_layout_shift"] = 0
+    assert judged(timeline)["cumulative_layout_shift"] == 0
+
+
 def test_all_loads_run_although_one_fails(monkeypatch: pytest.MonkeyPatch, timeline: Any) -> None:
     published = []
     broken = copy.deepcopy(timeline)
     broken["resources"].pop()
     timelines = iter([timeline, broken, timeline])
-    monkeypatch.setattr(job, "find_programs", lambda: PROGRAMS)
-    monkeypatch.setattr(job, "load", lambda *_: judged(next(timelines)))
+    monkeypatch.setattr(job, "find_programs", lambda _: PROGRAMS)
+    monkeypatch.setattr(job, "load", lambda *_, **__: judged(next(timelines)))
     monkeypatch.setattr(job, "publish", lambda record, _folder: published.append(record["status"]))
     assert job.measure(target(), 3, 33.0) is False
     assert published == ["ok", "failed", "ok"]
@@ -307,8 +354,8 @@ def test_observed_loads_follow_the_others_and_are_stored_apart(
     monkeypatch: pytest.MonkeyPatch, timeline: Any
 ) -> None:
     published: list[Any] = []
-    monkeypatch.setattr(job, "find_programs", lambda: PROGRAMS)
-    monkeypatch.setattr(job, "load", lambda *_: judged(timeline))
+    monkeypatch.setattr(job, "find_programs", lambda _: PROGRAMS)
+    monkeypatch.setattr(job, "load", lambda *_, **__: judged(timeline))
     monkeypatch.setattr(
         job, "observe", lambda *_: observed(judged(timeline) | {"status": "failed"})
     )
@@ -350,11 +397,11 @@ def test_a_load_whose_trace_is_not_whole_is_a_failed_observation(
 
 
 def test_a_stopped_load_is_a_failed_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(*_: Any) -> Any:
+    def stopped(*_: Any, **__: Any) -> Any:
         raise job.Stopped
 
     published: list[Any] = []
-    monkeypatch.setattr(job, "find_programs", lambda: PROGRAMS)
+    monkeypatch.setattr(job, "find_programs", lambda _: PROGRAMS)
     monkeypatch.setattr(job, "load", stopped)
     monkeypatch.setattr(job, "publish", lambda record, _folder: published.append(record))
     with pytest.raises(job.Stopped):
@@ -463,7 +510,8 @@ def test_descendants_and_their_cpu_time_are_found() -> None:
 def test_target_is_read_from_the_generated_page(tmp_path: Path) -> None:
     web_target.build(web_target.load("kepler"), tmp_path / "kepler")
     (tmp_path / "spki.txt").write_text(PIN + "\n")
-    assert job.read_target("kepler", "h3", SERVER, tmp_path, tmp_path) == target("h3")
+    expected = replace(target("h3"), pki=tmp_path)
+    assert job.read_target("kepler", "h3", SERVER, tmp_path, tmp_path) == expected
     assert job.read_target("kepler", "h1", SERVER, tmp_path, Path("/nowhere")).spki == ""
     (tmp_path / "spki.txt").write_text("*\n")
     with pytest.raises(job.JobError, match="base64"):
@@ -493,6 +541,8 @@ def test_the_descriptor_names_the_arguments_of_the_script() -> None:
         "-o": "observed",
         "-c": "cpu_slowdown",
         "-l": "logs",
+        "-b": "browser",
+        "-i": "click",
     }
     defaults = vars(job.parser().parse_args(["h1", "198.18.4.2"]))
     assert {a.name: a.default for a in level.optional} == {

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from collect.video import Video
+from collect.video import Video, records
+from satlab.common import paths
 from satlab.lab import web_target
 
 
@@ -73,7 +74,7 @@ def test_a_missing_network_log_is_a_fault_of_what_is_stored(
     playback = job.Playback([{"index": 0}], "")
     playback.ended.set()  # the player has reported its end
     monkeypatch.setattr(job, "browser_argv", lambda *_: ["true"])
-    monkeypatch.setattr(job, "Playback", lambda: playback)
+    monkeypatch.setattr(job, "Playback", lambda **_: playback)
     made = job.Video("video", "h3", IPv4Address("198.18.4.2"), [], 4.0, 1, 20.0, "")
     assert "network log" in job.document(made, job.play(made, threading.Event()), 1.0)["fault"]
 
@@ -104,6 +105,30 @@ def test_the_protocol_is_that_of_the_browser_s_sessions_with_the_host(
     log.write_text("")
     with pytest.raises(job.JobError):
         job.spoken(log, "video.satlab.test")
+
+
+def test_reports_of_a_player_are_bounded(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job.collect_agent, "send_stat", lambda *_, **__: None)
+    playback = job.Playback(most_segments=2)
+    for _ in range(5):
+        playback.take("/segment", {"bitrate_bps": 1, "buffer_s": 0, "stalled_s": 0})
+    playback.take("/end", {"error": "x" * 1000, "player": "dash.js" * 100, "unknown": 1})
+    assert (len(playback.segments), len(playback.error)) == (2, 300)
+    assert playback.by_player == {"player": ("dash.js" * 100)[:100]}
+
+
+def test_dash_js_that_is_not_there_is_an_error_only_if_it_was_asked_for(
+    job: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SATLAB_DASHJS", str(tmp_path))
+    assert job.read_dashjs("auto") == job.read_dashjs("own") == b""
+    with pytest.raises(job.JobError, match=r"dash\.js"):
+        job.read_dashjs("dashjs")
+    file = tmp_path / job.DASHJS
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"library")
+    assert job.read_dashjs("auto") == job.read_dashjs("dashjs") == b"library"
+    assert job.read_dashjs("own") == b""
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
@@ -141,6 +166,27 @@ def test_a_video_is_played_to_its_end(
     Video.model_validate(content)
     assert [each["index"] for each in content["segments"]] == [0, 1, 2, 3]
     assert content["segments"][0]["bitrate_bps"] < content["segments"][-1]["bitrate_bps"]
+
+
+@pytest.mark.browser
+def test_dash_js_plays_a_video_to_its_end(
+    trial: Callable[[str], Any], root: Path, served: None, tmp_path: Path
+) -> None:
+    del served
+    if not (paths.DASHJS / "node_modules").exists():
+        pytest.skip("needs dash.js: ./satlab --install dashjs")
+    job = trial("satlab_video")
+    words = ["h1", "127.0.0.80", "-t", "6", "-s", "1", "-P", "dashjs", "--root", str(root)]
+    status, output = job.run(*words, HOME=str(tmp_path), SATLAB_DASHJS=str(paths.DASHJS))
+    assert status == 0, output
+    content = Video.model_validate(job.stored("video_json"))
+    assert content.player.startswith("dash.js 5.")
+    assert {each.index for each in content.segments} == set(range(6))
+    assert 0 < (content.startup_s or 0) < 30
+    assert 4e5 < (content.bitrate_bps or 0) <= 6.4e6 * 4, "segments of 1 s have the bytes of 4 s"
+    figures = {record.metric: record.value for record in records(content, {})}
+    assert figures["video_bitrate_bps"] == content.bitrate_bps
+    assert figures["video_switches_count"] == content.switches
 
 
 @pytest.mark.browser

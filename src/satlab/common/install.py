@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common.errors import ConfigError, HostError
-from satlab.common.paths import PICOQUIC, PICOQUIC_LOCKSTEP, ROOT
+from satlab.common.paths import DASHJS, PICOQUIC, PICOQUIC_LOCKSTEP, ROOT
 
 STATE = ROOT / ".satlab"
 LOG = STATE / "install.log"
@@ -45,7 +45,7 @@ class Group:
     python: tuple[str, ...] = ()
     """Dependency groups of pyproject.toml."""
     parts: tuple[str, ...] = ()
-    """"plots" or "picoquic"."""
+    """"plots", "dashjs" or "picoquic"."""
     unpacked: tuple[str, ...] = ()
     """Debian packages that are unpacked beside the system, so that no service of theirs starts."""
 
@@ -84,10 +84,12 @@ GROUPS = {
     "lockstep": Group(("virtual",), programs=("satbox",)),
     "ngtcp2": Group(packages=("ngtcp2-client", "ngtcp2-server")),
     "picoquic": Group(packages=(*_COMPILERS, "g++", "cmake", "libssl-dev"), parts=("picoquic",)),
+    "dashjs": Group(parts=("dashjs",)),
+    "firefox": Group(packages=("firefox-esr", "libnss3-tools")),
     "vm": Group(python=("vm",)),
     "campaign": Group(python=("campaign",)),
     "test": Group(
-        ("lab", "quic", "fec", "virtual", "ngtcp2", "picoquic", "vm", "campaign"),
+        ("lab", "quic", "fec", "virtual", "ngtcp2", "picoquic", "firefox", "vm", "campaign"),
         tuple(TEST_PACKAGES.split()),
         python=("dev",),
         unpacked=("influxdb", "openssh-server", "libwrap0", *SLURM_PACKAGES),
@@ -101,7 +103,7 @@ GROUPS = {
     "docs": Group(python=("dev",)),
     "python": Group(),  # only the environment, as the launcher requests it
 }
-NOT_PACKAGED = ("vm", "campaign", "picoquic", "test", "test-vm", "test-soak", "docs")
+NOT_PACKAGED = ("vm", "campaign", "dashjs", "picoquic", "test", "test-vm", "test-soak", "docs")
 """Groups that exist only in a clone, not in our Debian package."""
 
 
@@ -138,6 +140,8 @@ def install(*names: str, profile: str = "release") -> None:
             work.python_environment(python)
         if "plots" in wanted.parts:
             work.plots()
+        if "dashjs" in wanted.parts:
+            work.dashjs()
         if "picoquic" in wanted.parts:
             work.picoquic()
         for package in wanted.unpacked:
@@ -359,11 +363,28 @@ class _Installation:
         """Install npm's bundle of Plotly, half the size of the Python package's
         (docs/decisions/0002-dependencies.md); if that fails, reports are larger.
         """
-        lock = ROOT / "src/satlab/report/plots/package-lock.json"
-        stamp, place, sum_ = STATE / "plots.sha256", STATE / "plots", _sha256(lock.read_bytes())
-        if not shutil.which("npm") or _read(stamp).strip() == sum_:
+        try:
+            if shutil.which("npm"):
+                self._npm("the library of plots", STATE / "plots", ROOT / "src/satlab/report/plots")
+        except HostError:
+            say("npm has no library of plots here: reports have 2 MB")
+
+    def dashjs(self) -> None:
+        """Install npm's dash.js, the player of the job satlab_video. Raises HostError."""
+        if not shutil.which("npm"):
+            raise HostError("npm is not installed", "apt-get install npm")
+        self._npm("dash.js", DASHJS, ROOT / "openbach-scenarios/jobs/satlab_video/files")
+
+    def _npm(self, what: str, place: Path, locked: Path) -> None:
+        """Install into `place` what package-lock.json of the folder `locked` names with its hashes.
+
+        Raises HostError, and leaves nothing, if npm cannot.
+        """
+        lock = locked / "package-lock.json"
+        stamp, sum_ = place.with_suffix(".sha256"), _sha256(lock.read_bytes())
+        if _read(stamp).strip() == sum_:
             return
-        self._own_the_tree("the library of plots")
+        self._own_the_tree(what)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         self._give(place)
@@ -372,12 +393,11 @@ class _Installation:
             self._give(place / name)
         argv = ["npm", "ci", "--prefix", str(place), "--ignore-scripts", "--no-audit", "--no-fund"]
         try:
-            self._run("installing the library of plots", argv)
+            self._run(f"installing {what}", argv)
         except HostError:
             shutil.rmtree(place, ignore_errors=True)
-            say("npm has no library of plots here: reports have 2 MB")
-        else:
-            self._note(stamp, sum_)
+            raise
+        self._note(stamp, sum_)
 
     def picoquic(self) -> None:
         """Build picoquic from the source archive of its Python binding

@@ -25,6 +25,8 @@ SATVIRTUAL = PROGRAMS / "satvirtual"
 SATPERF = PROGRAMS / "satperf"
 SATFEC = PROGRAMS / "satfec"
 SATPEP = PROGRAMS / "satpep"
+DASHJS = ROOT / ".satlab" / "dashjs"
+"""npm's folder of the player of satlab_video, if `./satlab --install dashjs` made it."""
 PICOQUIC = ROOT / ".satlab" / "picoquic" / "picoquicdemo"
 """Built by satlab.common.install (docs/decisions/0016-picoquic.md)."""
 PICOQUIC_LOCKSTEP = PICOQUIC.with_name("picoquic-lockstep")

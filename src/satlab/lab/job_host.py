@@ -164,6 +164,7 @@ class LabHost:
         return {
             "SATLAB_WWW": str(self._www),
             "SATLAB_PKI": str(self._pki),
+            "SATLAB_DASHJS": str(paths.DASHJS),
             "PATH": f"{paths.PROGRAMS}:{paths.STANDARD_PATH}",
             "SATLAB_AGENT": self.node(entity),
             "HOME": sandbox.HOME,

@@ -86,6 +86,7 @@ def code_paths() -> list[Path]:
     return [
         package,
         *(paths.ROOT / part for part in parts),
+        paths.DASHJS,
         paths.PICOQUIC.parent,
         *program_paths()[1:],
     ]

@@ -396,6 +396,7 @@ VALUES = {
     "page_load": {"protocol": "h3"},
     "page_load_terminals": {"protocol": "h3"},
     "ping": {"count": "3"},
+    "responsiveness": {"duration": "10"},
     "seed_002_cell": {"tcp_pep": "haproxy"},
     "quic": {"pep": "quic"},
     "tcp": {"pep": "haproxy"},

@@ -10,6 +10,7 @@ from typing import TextIO
 from rich.table import Table as TerminalTable
 
 import collect
+from collect import page_loads
 from satlab.common import escape
 from satlab.report import link_tables, run_tables, text_tables
 from satlab.report import measurements as read
@@ -20,6 +21,8 @@ MOST_OF_A_REASON = 200
 """Characters of the reason of a failed sample."""
 
 
+WIDE_ONLY = ("largest_contentful_paint_ms", page_loads.LAYOUT_SHIFT, page_loads.INTERACTION)
+"""Page metrics for which a terminal has no room."""
 BULK_COLUMNS = (
     "Run",
     "Transfer",
@@ -27,6 +30,14 @@ BULK_COLUMNS = (
     "Steady (Mbit/s)",
     "Time (s)",
     "Retransmitted or lost",
+)
+RESPONSE_COLUMNS = (
+    "Run",
+    "Round trips per minute",
+    "Idle, median ms",
+    "Loaded, median ms",
+    "Loaded, p95 ms",
+    "Loaded, p99 ms",
 )
 STREAM_COLUMNS = (
     "Run",
@@ -63,6 +74,7 @@ def terminal_tables(
         run_tables.bulk(read.transfers(rows), names).columns(*BULK_COLUMNS),
         _page_loads(read.page_figures(rows), names),
         run_tables.streams(read.streams(rows), names).columns(*STREAM_COLUMNS),
+        run_tables.responses(read.responses(rows), names).columns(*RESPONSE_COLUMNS),
         *([fairness.ungrouped("Run")] if fairness else []),
         run_tables.videos(read.videos(rows), names).columns(*VIDEO_COLUMNS),
         _round_trips(runs),
@@ -91,11 +103,7 @@ def write_csv(frames: Sequence[collect.Table], file: TextIO) -> None:
 
 def _page_loads(figures: Sequence[PageFigure], names: run_tables.Names) -> Table:
     """Return a row for each page and protocol of a run, a column for each metric."""
-    metrics = {
-        metric: name
-        for metric, name in PAGE_METRICS.items()
-        if metric != "largest_contentful_paint_ms"
-    }
+    metrics = {metric: name for metric, name in PAGE_METRICS.items() if metric not in WIDE_ONLY}
     groups: dict[PageGroup, dict[str, PageFigure]] = {}
     for one in figures:
         groups.setdefault(one.group, {})[one.metric] = one

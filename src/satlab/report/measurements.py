@@ -12,15 +12,18 @@ from typing import Any, NamedTuple
 import polars as pl
 
 import collect
-from collect import page_loads, raw
+from collect import iperf3, page_loads, raw
 
 PAGE_METRICS = {
     "response_start_ms": "Response Start",
     "first_contentful_paint_ms": "First Contentful Paint",
     "largest_contentful_paint_ms": "Largest Contentful Paint",
+    page_loads.LAYOUT_SHIFT: "Cumulative Layout Shift (no unit)",
+    page_loads.INTERACTION: "Interaction to Next Paint of a click",
     "speed_index_ms": "Speed Index",
     "page_load_time_ms": "Page Load Time",
 }
+"""Page metrics, in ms; `LAYOUT_SHIFT` has no unit."""
 PLAN_BYTES = 16 << 20
 PROTOCOLS = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}
 
@@ -98,7 +101,7 @@ class BulkTransfer:
 
 @dataclass(frozen=True)
 class MediaFigure:
-    """One stream of packets or adaptive video, as its receiver measured it.
+    """One stream of packets, adaptive video, or measurement of responsiveness.
 
     Keys of `values` are the metric, followed by the statistic if the metric is a delay. Units: bit/s,
     ms, s, ratios, counts, MOS.
@@ -160,6 +163,10 @@ class PageFigure:
     def group(self) -> PageGroup:
         return PageGroup(self.run_id, self.page, self.kind)
 
+    def text(self, value: float) -> str:
+        """Return a value of this metric as text, without its unit."""
+        return f"{value:.3f}" if self.metric == page_loads.LAYOUT_SHIFT else f"{value:,.0f}"
+
     @property
     def loads(self) -> int:
         """Return the number of loads that were started."""
@@ -217,7 +224,7 @@ def transfers(rows: Iterable[SummaryRecord]) -> list[BulkTransfer]:
     found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
     for row in rows:
         if (
-            row.labels.get("job") in ("satlab_ftp", "satlab_iperf3", "satlab_satperf")
+            row.labels.get("job") in ("satlab_ftp", "satlab_satperf", *iperf3.JOBS)
             and row.labels.get("stat", "median") == "median"
         ):
             key = row.run_id, row.labels.get("transfer") or f"instance {row.labels['instance']}"
@@ -270,6 +277,18 @@ def streams(rows: Iterable[SummaryRecord]) -> list[MediaFigure]:
             found[row.run_id, row.labels["instance"]][f"{row.metric} {stat}".strip()] = row
     # The delay of a stream that failed has no statistic.
     return _media(found.values(), "one_way_delay_ms median", "one_way_delay_ms")
+
+
+def responses(rows: Iterable[SummaryRecord]) -> list[MediaFigure]:
+    """Return the measurements of responsiveness under load. Keys of `values` are the metric, then
+    the phase, then the statistic.
+    """
+    found: dict[tuple[str, str], dict[str, SummaryRecord]] = defaultdict(dict)
+    for row in rows:
+        if row.metric.startswith("probe_") or row.metric == "responsiveness_rpm":
+            key = " ".join((row.metric, row.labels.get("phase", ""), row.labels.get("stat", "")))
+            found[row.run_id, row.labels["instance"]][key.strip()] = row
+    return _media(found.values(), "responsiveness_rpm")
 
 
 def videos(rows: Iterable[SummaryRecord]) -> list[MediaFigure]:

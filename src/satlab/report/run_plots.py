@@ -308,7 +308,7 @@ def page_spread(
 
     `groups`: their names in drawing order; `published` is by group and metric.
     """
-    metrics = [metric for metric in PAGE_METRICS if any(f.metric == metric for f in figures)]
+    metrics = [metric for metric in SHORT if any(f.metric == metric for f in figures)]
     if not metrics:
         return None
     width = 0.8 / max(len(groups), 1)

@@ -106,6 +106,9 @@ class RunReport:
                 parts += [fairness, Text(FAIRNESS_NOTE, "note")]
             parts += self.transfer_plots()
             sections.append(Section("Bulk transfer", parts))
+        if responses := read.responses(self.rows):
+            table = self._of_runs(run_tables.responses(responses, self.names))
+            sections.append(Section("Responsiveness", [table, Text(RESPONSES_NOTE, "note")]))
         if streams := read.streams(self.rows):
             table = self._of_runs(run_tables.streams(streams, self.names))
             sections.append(Section("Streams", [table, Text(STREAMS_NOTE, "note")]))
@@ -263,15 +266,15 @@ class RunReport:
             deviation = "not measurable"
         elif paper is not None and figure.median is not None:
             deviation = f"{figure.median / paper - 1:+.1%}".replace("-", "\N{MINUS SIGN}")
-        median = STATUS[figure.status] if figure.median is None else f"{figure.median:,.0f}"
+        median = STATUS[figure.status] if figure.median is None else figure.text(figure.median)
         small = figure.reason
         if figure.host_ms is not None:
             small = f"of which the host: {figure.host_ms:,.0f} ms"
         spread = ""
         if figure.low is not None and figure.high is not None:
-            spread = f"{figure.low:,.0f} to {figure.high:,.0f}"
+            spread = f"{figure.text(figure.low)} to {figure.text(figure.high)}"
         percentiles = ", ".join(
-            f"p{share} {STATUS['censored'] if value is None else f'{value:,.0f}'}"
+            f"p{share} {STATUS['censored'] if value is None else figure.text(value)}"
             for share, value in figure.percentiles
         )
         lost = [
@@ -518,14 +521,20 @@ BULK_NOTE = (
     " transfer, in which the MODCOD may change. What the queue drops in the last round trip is no"
     " longer retransmitted."
 )
+RESPONSES_NOTE = (
+    "Round-trip times of small UDP packets: idle, before the transfers began; loaded, beside them"
+    " without their first seconds. Round trips per minute (RPM): 60 s over the mean of the loaded"
+    " ones up to their 95th percentile. The goodput of the transfers is in the table of bulk"
+    " transfers."
+)
 STREAMS_NOTE = (
     "One-way delay of each packet, by the nodes' clocks. Jitter: RFC 3550. MOS: estimated by the"
     " E-model (ITU-T G.107) from the delay from mouth to ear, losses and packets that came too late."
 )
 VIDEO_NOTE = (
     "Segments of fixed length in several bitrates, chosen by the player from throughput and"
-    " playback buffer; nothing is decoded. Start-up: from the first request to the end of the first"
-    " segment."
+    " playback buffer. Start-up: from the first request to the first picture (dash.js), or to the"
+    " end of the first segment (our own player). Figures of different players are not comparable."
 )
 LINK_NOTE = (
     "Counted while the jobs ran, without the calibration; the release error is over the emulator's"

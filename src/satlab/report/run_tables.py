@@ -92,6 +92,25 @@ def streams(figures: Sequence[MediaFigure], names: Names) -> Table:
     return Table(head, rows, numbers=all_but(head, 3), title="Streams")
 
 
+def responses(figures: Sequence[MediaFigure], names: Names) -> Table:
+    """Return round trips of small packets on the idle path and beside transfers."""
+    stats = [(phase, stat) for phase in ("idle", "loaded") for stat in ("median", "p95", "p99")]
+    rows = []
+    for one in figures:
+        rpm = number(one.values.get("responsiveness_rpm"), 0)
+        rows.append(
+            (
+                names[one.run_id],
+                rpm if one.status == "ok" else STATUS[one.status],
+                *(number(one.values.get(f"probe_rtt_ms {p} {stat}"), 1) for p, stat in stats),
+                number(one.values.get("probe_loss_ratio loaded"), 2, 100),
+            )
+        )
+    columns = [f"{phase.capitalize()}, {stat} ms" for phase, stat in stats]
+    head = ("Run", "Round trips per minute", *columns, "Lost while loaded %")
+    return Table(head, rows, numbers=all_but(head, 1), title="Responsiveness under load")
+
+
 def videos(figures: Sequence[MediaFigure], names: Names) -> Table:
     """Return adaptive videos."""
     rows = []

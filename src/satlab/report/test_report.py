@@ -31,7 +31,7 @@ from satlab.common.errors import ConfigError
 from satlab.link import modcods
 from satlab.report import html as html_page
 from satlab.report import measurements as read
-from satlab.report import plot_svg, plotly, reported_run, run_names, run_plots
+from satlab.report import plot_svg, plotly, reported_run, run_names, run_plots, run_tables
 from satlab.report.measurements import SummaryRecord
 from satlab.report.page import Cell, Plot, Series, Table, per_second
 from satlab.report.published_page_metrics import published_ms
@@ -907,6 +907,45 @@ def test_streams_have_delay_loss_and_quality() -> None:
         295.0,
     )
     assert (plain.codec, plain.values.get("mos")) == ("", None)
+
+
+def test_responses_have_round_trips_of_both_phases() -> None:
+    labels = {"job": "satlab_rrul", "instance": "3", "function": "load", "flows": "4"}
+    shared = ("r1", "responsiveness", "leo", "netns")
+    figures = [("responsiveness_rpm", 250.0, {}), ("probe_loss_ratio", 0.01, {"phase": "loaded"})]
+    for phase, value in (("idle", 114.0), ("loaded", 228.0)):
+        for number, stat in enumerate(("median", "p95", "p99")):
+            figures.append(("probe_rtt_ms", value + number, {"phase": phase, "stat": stat}))
+    rows = [
+        SummaryRecord(*shared, metric, value, None, "ok", "", labels | own)
+        for metric, value, own in figures
+    ]
+    failed = replace(
+        rows[0], value=None, status="failed", reason="stopped", labels=labels | {"instance": "4"}
+    )
+    table = run_tables.responses(read.responses([*rows, failed]), {"r1": "run"})
+    assert table.rows[0] == (
+        "run",
+        "250",
+        "114.0",
+        "115.0",
+        "116.0",
+        "228.0",
+        "229.0",
+        "230.0",
+        "1.00",
+    )
+    assert table.rows[1][:3] == ("run", "failed", "")
+
+
+def test_a_layout_shift_has_decimals_and_no_unit() -> None:
+    labels = {"job": "satlab_page_load", "page": "kepler", "protocol": "h3", "pep": "none"}
+    labels |= {"stat": "median", "n": "3", "failed": "0", "censored": "0"}
+    row = SummaryRecord(
+        "r1", "page_load", "geo", "netns", "cumulative_layout_shift", 0.0874, None, "ok", "", labels
+    )
+    (one,) = read.page_figures([row])
+    assert (one.median, one.text(0.0874)) == (0.0874, "0.087")
 
 
 def test_videos_have_bitrate_start_and_stalls() -> None:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from satlab.common.errors import ConfigError, Fault, HostError
-from satlab.common.paths import STANDARD_PATH
+from satlab.common.paths import DASHJS, STANDARD_PATH
 from satlab.lab.job_host import OPEN_FILES
 from satlab.openbach.model import BoundScenario
+from satlab.run.scenario_value_checks import given
 
 CONTROLS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MODULES = Path("/lib/modules")
@@ -27,17 +28,26 @@ FLAGS = {
 }
 """Options of jobs that name a congestion control of the kernel's TCP."""
 DEFAULT = "default"
+FIREFOX = ("firefox-esr", "certutil")
+"""Programs of page loads in Firefox."""
 PEP = "satlab_pep"
 
 
 def check(bound: BoundScenario) -> None:
-    """Check what jobs need of the kernel, and the program of a proxy.
+    """Check what jobs need of the kernel, and programs that not every host has.
 
     Raises:
         ConfigError: with each congestion control that the kernel lacks.
-        HostError: PEPsal is not installed, or cannot run on this host.
+        HostError: Firefox, dash.js or PEPsal is not installed, or PEPsal cannot run on this host.
     """
     check_congestion_controls(bound)
+    for started in bound.jobs():
+        if "firefox" in given(started, "browser") and not all(map(_found, FIREFOX)):
+            raise HostError(
+                f"{' or '.join(FIREFOX)} is not installed", "./satlab --install firefox"
+            )
+        if "dashjs" in given(started, "player") and not (DASHJS / "node_modules").exists():
+            raise HostError("dash.js is not installed", "./satlab --install dashjs, or player=own")
     jobs = [started for started in bound.jobs() if started.job.name == PEP]
     if any(str(started.words[0]) == "pepsal" for started in jobs):
         check_pepsal()
@@ -48,7 +58,7 @@ def check_pepsal() -> None:
     files, and says nothing where it may not.
     """
     remedy = "use pep=haproxy"
-    if shutil.which("pepsal", path=STANDARD_PATH) is None:
+    if not _found("pepsal"):
         raise HostError("pepsal is not installed", f"no Debian release has it: {remedy}")
     needed, allowed = OPEN_FILES[PEP], resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if 0 <= allowed < needed and not _may_raise_limits():
@@ -56,6 +66,10 @@ def check_pepsal() -> None:
             f"pepsal sets its limit of open files to {needed}, and this host allows {allowed}",
             f"start satlab with that limit (ulimit -Hn {needed}), or {remedy}",
         )
+
+
+def _found(program: str) -> bool:
+    return shutil.which(program, path=STANDARD_PATH) is not None
 
 
 def _may_raise_limits() -> bool:

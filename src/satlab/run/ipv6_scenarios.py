@@ -19,6 +19,7 @@ JOBS = frozenset(
         "satlab_page_load",
         "satlab_pep",
         "satlab_ping",
+        "satlab_rrul",
         "satlab_satperf",
         "satlab_system_load",
         "satlab_tcp_conf",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Checks of a scenario's values against pages and deadline, before a lab is up."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from satlab.common import did_you_mean
 from satlab.common.errors import ConfigError, Fault
@@ -9,8 +9,10 @@ from satlab.lab import web_target
 from satlab.openbach.descriptor import Level
 from satlab.openbach.model import BoundScenario, StartJob
 
-PAGE, DURATION = "page", "duration_s"
-"""Arguments of jobs: the name of a page, and a length in s."""
+PAGE, DURATION, BROWSER = "page", "duration_s", "browser"
+"""Arguments of jobs: the name of a page, a length in s, a browser."""
+CHROMIUM_ALONE = {"observed": 0.0, "cpu_slowdown": 1.0}
+"""Arguments of page loads that Firefox does not have, with the value that asks for nothing."""
 _SHIPPED = "satlab_"
 """Prefix of the names of jobs whose arguments are known."""
 
@@ -30,6 +32,8 @@ def check(bound: BoundScenario, deadline_s: float) -> None:
                 faults.append(
                     Fault(place, "there is no such page", did_you_mean.remedy(page, pages))
                 )
+        if "firefox" in given(started, BROWSER):
+            faults += _lacking_in_firefox(bound, started, pages)
         for text in given(started, DURATION):
             if float(text) > deadline_s:
                 reason = f"is longer than the run may last, {deadline_s:g} s"
@@ -40,6 +44,20 @@ def check(bound: BoundScenario, deadline_s: float) -> None:
             f"the scenario {bound.name} cannot run with these values",
             tuple(dict.fromkeys(faults)),
         )
+
+
+def _lacking_in_firefox(
+    bound: BoundScenario, started: StartJob, pages: Collection[str]
+) -> Iterator[Fault]:
+    remedy = "leave it out, or browser=chromium"
+    for name, usual in CHROMIUM_ALONE.items():
+        for text in given(started, name):
+            if float(text) > usual:
+                yield Fault(_place(bound, started, name, text), "Firefox has none", remedy)
+    for page in given(started, PAGE):
+        if page in pages and len(web_target.load(page).hosts) > 1:
+            reason = "Firefox loads pages of one domain alone"
+            yield Fault(_place(bound, started, PAGE, page), reason, "page=kepler")
 
 
 def given(started: StartJob, name: str) -> Iterator[str]:

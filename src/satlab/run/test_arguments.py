@@ -3,6 +3,7 @@
 
 import json
 import platform
+import re
 import resource
 from pathlib import Path
 
@@ -116,6 +117,18 @@ def test_p373_a_congestion_control_whose_module_is_installed_counts(
         ("bulk_tcp", {"duration": "100000"}, "duration=100000: is longer than the run may last"),
         ("bulk_tcp", {"duration": "15s"}, "duration=15s is not a whole number of seconds (for"),
         ("page_load", {"observed": "101"}, "101 is above 100"),
+        (
+            "page_load",
+            {"browser": "firefox", "observed": "2"},
+            "observed=2: Firefox has none",
+        ),
+        (
+            "page_load",
+            {"browser": "firefox", "page": "article"},
+            "page=article: Firefox loads pages of one domain alone",
+        ),
+        ("page_load", {"browser": "opera"}, "opera"),
+        ("responsiveness", {"duration": "9"}, "9 is below 10"),
     ],
 )
 @pytest.mark.promise("P29")
@@ -185,3 +198,27 @@ def test_a_pepsal_that_cannot_run_is_refused_before_a_lab_is_up(
         host_needs.check(pepsal)
     (tmp_path / "status").write_text("CapEff:\t000001ffffffffff\n")
     host_needs.check(pepsal)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("page_load", {"browser": "firefox"}, "firefox-esr or certutil is not installed"),
+        ("video", {"player": "dashjs"}, "dash.js is not installed"),
+    ],
+)
+def test_a_browser_or_player_that_is_missing_is_named_before_a_lab_is_up(
+    name: str,
+    given: dict[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = paths.SCENARIOS / f"{name}.json"
+    loaded = scenario.load(file, descriptor.load_jobs(paths.JOBS), LinkOptions().topology().nodes)
+    monkeypatch.setattr(host_needs, "STANDARD_PATH", str(tmp_path))
+    monkeypatch.setattr(host_needs, "DASHJS", tmp_path)
+    host_needs.check(scenario.bind(loaded, catalog.settings(file, loaded.arguments, {})))
+    asked = scenario.bind(loaded, catalog.settings(file, loaded.arguments, given))
+    with pytest.raises(HostError, match=re.escape(said)):
+        host_needs.check(asked)

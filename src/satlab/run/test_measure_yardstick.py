@@ -124,3 +124,5 @@ def test_a_busy_host_or_failed_loads_give_none(bench: Bench) -> None:
 
 def test_a_scenario_without_page_loads_needs_none(bench: Bench) -> None:
     assert bench.run(bound("quic", pep="none")) == [] and not bench.measured
+    firefox = bound("page_load", protocol="h3", browser="firefox")
+    assert bench.run(firefox) == [] and not bench.measured

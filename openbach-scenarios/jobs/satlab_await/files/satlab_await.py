@@ -22,6 +22,7 @@ JOBS = (
     "satlab_load",
     "satlab_packet_filter",
     "satlab_pep",
+    "satlab_rrul",
     "satlab_satperf",
     "satlab_set_tos",
     "satlab_shape",

@@ -2,14 +2,16 @@
 """Scripts that the page-load job runs in the browser."""
 
 # Reads the browser's performance timeline (W3C Navigation Timing 2, Resource Timing 2, Paint
-# Timing, LCP). Unless `arguments[0]` is false, waits for the end of the load event first, and asks
-# afterwards which server it was.
+# Timing, LCP, Layout Instability). Unless `arguments[0]` is false, waits for the end of the load
+# event first, and asks afterwards which server it was. null: the browser has no such entries.
+# Cumulative Layout Shift is the largest sum of the shifts of a session window, which are less than
+# 1 s apart and less than 5 s from its first (web.dev/articles/cls).
 READ_TIMELINE = """
 const [complete, done] = arguments;
 const failure = () => document.URL.startsWith('chrome-error:')
   ? (document.body.innerText.match(/ERR_[A-Z_]+/) || [''])[0] : '';
 const ms = time => time === null ? null : Math.round(time * 1000) / 1000;  // the clock ticks in 0.1 ms
-const read = (largest, server) => {
+const read = (largest, shift, server) => {
   const pick = e => ({name: e.name, initiator_type: e.initiatorType, next_hop_protocol: e.nextHopProtocol,
     response_status: e.responseStatus, start_ms: ms(e.startTime), response_end_ms: ms(e.responseEnd),
     encoded_body_bytes: e.encodedBodySize, transfer_bytes: e.transferSize});
@@ -18,26 +20,33 @@ const read = (largest, server) => {
   return {connect_start_ms: ms(navigation.connectStart), connect_end_ms: ms(navigation.connectEnd),
     response_start_ms: ms(navigation.responseStart), load_event_start_ms: ms(navigation.loadEventStart),
     load_event_end_ms: ms(navigation.loadEventEnd), first_contentful_paint_ms: ms(paint ? paint.startTime : null),
-    largest_contentful_paint_ms: ms(largest), long_tasks_ms: ms(longTasks), server: server, url: document.URL,
-    error: failure(),
+    largest_contentful_paint_ms: ms(largest), cumulative_layout_shift: shift,
+    long_tasks_ms: has('longtask') ? ms(longTasks) : null, server: server, url: document.URL, error: failure(),
     resources: [navigation, ...performance.getEntriesByType('resource')].map(pick)};
 };
-let longTasks = 0;
-new PerformanceObserver(list => { for (const e of list.getEntries()) longTasks += e.duration; })
-  .observe({type: 'longtask', buffered: true});
-const largest = () => new Promise(resolve => {
-  let last = null;
-  new PerformanceObserver(list => { for (const e of list.getEntries()) last = e.startTime; })
-    .observe({type: 'largest-contentful-paint', buffered: true});
-  setTimeout(() => resolve(last), 50);
+const has = type => PerformanceObserver.supportedEntryTypes.includes(type);
+const observe = (type, take) => new PerformanceObserver(list => list.getEntries().forEach(take))
+  .observe({type: type, buffered: true});
+let longTasks = 0, largest = null, shift = 0, session = null;
+observe('longtask', e => { longTasks += e.duration; });
+observe('largest-contentful-paint', e => { largest = e.startTime; });
+observe('layout-shift', e => {
+  if (e.hadRecentInput) return;
+  const goesOn = session && e.startTime - session.last < 1000 && e.startTime - session.first < 5000;
+  if (!goesOn) session = {first: e.startTime, sum: 0};
+  session.last = e.startTime;
+  session.sum += e.value;
+  shift = Math.max(shift, session.sum);
 });
+const entries = () => new Promise(resolve => setTimeout(resolve, 50));
 const loaded = () => new Promise(resolve => {
   const look = () => performance.getEntriesByType('navigation')[0].loadEventEnd > 0 ? resolve() : setTimeout(look, 10);
   look();
 });
 (async () => {
   if (complete) await loaded();
-  const result = read(await largest(), '');
+  await entries();
+  const result = read(largest, has('layout-shift') ? shift : null, '');
   if (complete) {
     const request = {method: 'HEAD', cache: 'no-store', signal: AbortSignal.timeout(5000)};
     const answer = await fetch(location.href, request).catch(() => null);
@@ -45,6 +54,36 @@ const loaded = () => new Promise(resolve => {
   }
   done(result);
 })();
+"""
+
+AWAIT_CLICK = """
+addEventListener('click', event => event.preventDefault(), {capture: true});
+const click = window.satlabClick = {longest: null, last: 0};
+const take = list => {
+  for (const e of list.getEntries())
+    if (e.interactionId || e.entryType === 'first-input') {
+      click.longest = Math.max(click.longest || 0, e.duration);
+      click.last = performance.now();
+    }
+};
+new PerformanceObserver(take).observe({type: 'first-input', buffered: true});
+new PerformanceObserver(take).observe({type: 'event', durationThreshold: 16});
+"""
+"""Observes the click that follows, which leaves the page where it is, whatever it hits. Events below
+16 ms are seen only if they are the first input.
+"""
+
+READ_INTERACTION = """
+const done = arguments[0], click = window.satlabClick, until = performance.now() + 2000;
+const look = () => {
+  const now = performance.now();
+  const isOver = now > until || click.longest !== null && now - click.last > 200;
+  return isOver ? done(click.longest) : setTimeout(look, 20);
+};
+look();
+"""
+"""The longest duration, from input to next paint, of the events of a click, in steps of 8 ms (W3C
+Event Timing); null if the browser reports none within 2 s.
 """
 
 YARDSTICK = """

@@ -21,7 +21,7 @@ Address = IPv4Address | IPv6Address
 class Target:
     """The page, its server, and the body bytes of each object by `key`.
 
-    `spki` is empty for h1.
+    `spki` is empty for h1. `pki`: folder of the run's certificates.
     """
 
     page: str
@@ -29,6 +29,7 @@ class Target:
     server: Address
     expected: Mapping[str, int]
     spki: str
+    pki: Path = Path()
 
     @property
     def host(self) -> str:
@@ -67,7 +68,7 @@ def read_target(page: str, protocol: str, server: Address, root: Path, pki: Path
             f"page {page}: its manifest is empty", "generate it again: satlab.lab.web_target"
         )
     spki = "" if protocol == "h1" else read_pin(pki)
-    return Target(page, protocol, server, expected, spki)
+    return Target(page, protocol, server, expected, spki, pki)
 
 
 def _key(row: Mapping[str, str], page: str) -> str:

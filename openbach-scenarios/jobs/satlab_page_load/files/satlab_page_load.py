@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""OpenBACH job: load a page in a fresh headless Chromium, again and again, and report its timings.
+"""OpenBACH job: load a page in a fresh headless browser, again and again, and report its timings.
 
 Times are those of Kosek et al., IFIP Networking 2022: Response Start (`responseStart` of the
 navigation), First Contentful Paint and Page Load Time (`loadEventStart`), in ms since the start of
@@ -27,17 +27,19 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import browser_logs
 import collect_agent
 import page_observation
-from jobkit import JobError, argument_parser, page_name, real, run_job, whole
-from page_scripts import READ_TIMELINE, YARDSTICK
+from firefox import HEIGHT, WIDTH, Firefox, write_profile
+from jobkit import JobError, argument_parser, need, page_name, real, run_job, whole
+from page_scripts import AWAIT_CLICK, READ_INTERACTION, READ_TIMELINE, YARDSTICK
 from page_target import PROTOCOLS, Target, read_target
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException, WebDriverException
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.remote.remote_connection import RemoteConnection
 from served_page import add_certificates, add_pages
 from urllib3.exceptions import HTTPError
@@ -72,9 +74,12 @@ PROFILES: list[str] = []
 """Folders of browsers so far."""
 
 
+Driver = webdriver.Chrome | Firefox
+
+
 @dataclass(frozen=True)
 class Programs:
-    """The browser and its driver, with their versions."""
+    """The browser and its driver, with their versions. Firefox needs none: `driver` is empty."""
 
     browser: str
     driver: str
@@ -108,7 +113,7 @@ def browser_arguments(target: Target, profile: Path, *, sandbox: bool) -> list[s
         "--disable-gpu",
         "--disable-dev-shm-usage",
         "--metrics-recording-only",
-        "--window-size=1280,1024",
+        f"--window-size={WIDTH},{HEIGHT}",
         f"--host-resolver-rules={known},MAP * ~NOTFOUND",
     ]
     if scheme == "https":
@@ -139,7 +144,8 @@ def fresh_browser(
     is_observed: bool = False,
     logs: Path | None = None,
 ) -> Iterator[webdriver.Chrome]:
-    """Start driver and browser with a new profile, and remove all of them afterwards.
+    """Start driver and browser with a new profile, and remove all of them afterwards. Firefox has
+    what loads use of a driver, unless they are observed or slowed down.
 
     `logs`: folder for the browser's log of the network and the keys of its connections.
     """
@@ -147,6 +153,14 @@ def fresh_browser(
         prefix="satlab_page_load_", ignore_cleanup_errors=True
     ) as scratch:
         PROFILES.append(scratch)
+        if not programs.driver:
+            try:
+                write_profile(Path(scratch) / "profile", target)
+                firefox = Firefox(programs.browser, Path(scratch) / "profile", target, timeout_s)
+                yield cast(webdriver.Chrome, firefox)
+            finally:
+                end_children()
+            return
         options = webdriver.ChromeOptions()
         options.binary_location = programs.browser
         options.add_experimental_option("prefs", PREFERENCES)
@@ -261,25 +275,46 @@ def waits_between(
     }
 
 
-def yardstick_ms(driver: webdriver.Chrome) -> float:
+def yardstick_ms(driver: Driver) -> float:
     """Return how long the browser takes for a known task."""
     taken_ms, _ = driver.execute_script(YARDSTICK)
     return round(float(taken_ms), 1)
+
+
+def interaction_ms(driver: Driver) -> float | None:
+    """Click in the middle of the window, and return how long the page took to show its answer."""
+    driver.execute_script(AWAIT_CLICK)
+    if isinstance(driver, Firefox):
+        driver.click(WIDTH // 2, HEIGHT // 2)
+    else:
+        actions = ActionBuilder(driver, duration=0)
+        actions.pointer_action.move_to_location(WIDTH // 2, HEIGHT // 2).click()  # type: ignore[no-untyped-call]
+        actions.perform()
+    longest = driver.execute_async_script(READ_INTERACTION)
+    return None if longest is None else float(longest)
 
 
 # --- one load -------------------------------------------------------------------------------------
 
 
 def load(
-    target: Target, programs: Programs, index: int, timeout_s: float, cpu_slowdown: float = 1.0
+    target: Target,
+    programs: Programs,
+    index: int,
+    timeout_s: float,
+    cpu_slowdown: float = 1.0,
+    *,
+    clicks: bool = False,
 ) -> dict[str, Any]:
     """Load the page once and return its record (schema satlab/page-load/1).
 
     `cpu_slowdown`: by how much the browser's main thread is slower than the host lets it be.
+    `clicks`: a click follows the load event.
 
     Raises nothing but `Stopped`.
     """
-    record = empty_record(target, programs, index) | {"cpu_slowdown": cpu_slowdown}
+    record = empty_record(target, programs, index)
+    record |= {"cpu_slowdown": cpu_slowdown, "clicked": clicks}
     started = time.monotonic()
     record["start_unix_s"] = time.time()
     timeline: dict[str, Any] | None = None
@@ -304,7 +339,9 @@ def load(
             if len(target.hosts) > 1:
                 page_observation.complete(timeline, page_observation.events_of(driver))
             record["yardstick_ms"] = max(record["yardstick_ms"], yardstick_ms(driver))
-    except (WebDriverException, HTTPError, OSError) as error:
+            if clicks and not timed_out:
+                timeline["interaction_to_next_paint_ms"] = interaction_ms(driver)
+    except (WebDriverException, HTTPError, OSError, subprocess.SubprocessError) as error:
         if (
             record["status"] != "censored"
         ):  # a page that is stuck may not answer the question for its timeline either
@@ -341,7 +378,7 @@ def observe(
     return page_observation.document(judge(record, timeline, target) if timeline else record, found)
 
 
-def navigate(driver: webdriver.Chrome, url: str) -> bool:
+def navigate(driver: Driver, url: str) -> bool:
     """Load `url` up to its load event; return whether the deadline passed first."""
     try:
         driver.get(url)
@@ -377,6 +414,9 @@ def empty_record(target: Target, programs: Programs, index: int) -> dict[str, An
         **dict.fromkeys(
             ("connect_start_ms", "connect_end_ms", *times, "largest_contentful_paint_ms")
         ),
+        "cumulative_layout_shift": None,
+        "clicked": False,
+        "interaction_to_next_paint_ms": None,
         "expected_objects": len(target.expected),
         "expected_bytes": sum(target.expected.values()),
         "objects": 0,
@@ -433,12 +473,18 @@ def judge(record: dict[str, Any], timeline: Mapping[str, Any], target: Target) -
         "load_event_end_ms": None if censored else timeline["load_event_end_ms"],
         "largest_contentful_paint_ms": timeline["largest_contentful_paint_ms"],
     }
-    connection = {
-        key: timeline[key] for key in ("connect_start_ms", "connect_end_ms", "long_tasks_ms")
-    }
+    others = (
+        "connect_start_ms",
+        "connect_end_ms",
+        "long_tasks_ms",
+        "cumulative_layout_shift",
+        "interaction_to_next_paint_ms",
+    )
     return (
-        record | connection | {key: value or None for key, value in times.items()}
-    )  # 0 there means: not yet
+        record
+        | {key: timeline.get(key) for key in others}
+        | {key: value or None for key, value in times.items()}  # 0 there means: not yet
+    )
 
 
 def faults_of(timeline: Mapping[str, Any], target: Target) -> list[str]:
@@ -482,8 +528,12 @@ def some(items: Sequence[str], what: str) -> str:
 # --- the job --------------------------------------------------------------------------------------
 
 
-def find_programs() -> Programs:
-    """Find Debian's Chromium and its driver, and ask their versions."""
+def find_programs(browser: str) -> Programs:
+    """Find Debian's Firefox, or Chromium and its driver, and ask their versions."""
+    if browser == "firefox":
+        firefox = need("firefox-esr", "apt-get install firefox-esr")
+        need("certutil", "apt-get install libnss3-tools")
+        return Programs(firefox, "", version_of(firefox), "WebDriver BiDi")
     names = {"browser": ("chromium", "google-chrome"), "driver": ("chromedriver",)}
     found = {}
     for role, candidates in names.items():
@@ -493,13 +543,15 @@ def find_programs() -> Programs:
                 f"{candidates[0]}: not installed", "apt-get install chromium chromium-driver"
             )
         found[role] = path
-    versions = []
-    for path in found.values():
-        answer = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=30, check=False
-        )
-        versions.append(answer.stdout.strip())
-    return Programs(found["browser"], found["driver"], *versions)
+    return Programs(found["browser"], found["driver"], *map(version_of, found.values()))
+
+
+def version_of(program: str) -> str:
+    """Return what a program says of its version."""
+    answer = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=30, check=False
+    )
+    return answer.stdout.strip()[:200]
 
 
 def publish(record: Mapping[str, Any], folder: Path) -> None:
@@ -515,6 +567,8 @@ def publish(record: Mapping[str, Any], folder: Path) -> None:
             "first_contentful_paint_ms",
             "page_load_time_ms",
             "largest_contentful_paint_ms",
+            "cumulative_layout_shift",
+            "interaction_to_next_paint_ms",
         )
         statistics |= {name: record[name] for name in names if record[name] is not None}
         statistics |= {"body_bytes": record["body_bytes"], "objects": record["objects"]}
@@ -556,17 +610,19 @@ def measure(
     observed: int = 0,
     cpu_slowdown: float = 1.0,
     *,
+    browser: str = "chromium",
+    clicks: bool = False,
     keeps_logs: bool = False,
 ) -> bool:
     """Load the page `runs` times, one after the other, and then observed; return whether all loads
     are ok.
     """
-    programs = find_programs()
+    programs = find_programs(browser)
     all_ok = True
     with tempfile.TemporaryDirectory(prefix="satlab_page_load_records_") as folder:
         for index in range(runs):
             try:
-                record = load(target, programs, index, timeout_s, cpu_slowdown)
+                record = load(target, programs, index, timeout_s, cpu_slowdown, clicks=clicks)
             except Stopped:
                 publish(empty_record(target, programs, index) | {"reason": "stopped"}, Path(folder))
                 raise
@@ -640,6 +696,21 @@ def parser() -> argparse.ArgumentParser:
         default=0,
         help="1: also store NetLog and TLS keys of the observed loads (default: 0)",
     )
+    options.add_argument(
+        "-b",
+        "--browser",
+        choices=("chromium", "firefox"),
+        default="chromium",
+        help="browser (default: chromium)",
+    )
+    options.add_argument(
+        "-i",
+        "--click",
+        type=int,
+        choices=(0, 1),
+        default=0,
+        help="1: click in the middle of the page after its load event (default: 0)",
+    )
     add_pages(options)
     add_certificates(options)
     return options
@@ -665,8 +736,16 @@ def main() -> int:
         target = read_target(
             arguments.page, arguments.protocol, arguments.server_ip, arguments.root, arguments.pki
         )
+        if arguments.browser == "firefox" and (
+            arguments.observed or arguments.cpu_slowdown > 1 or len(target.hosts) > 1
+        ):
+            what = (
+                "firefox: observed loads, cpu_slowdown and pages of several domains need chromium"
+            )
+            raise JobError(what, "leave them out, or set browser=chromium", status=2)
         asked = arguments.runs, arguments.timeout, arguments.observed, arguments.cpu_slowdown
-        return 0 if measure(target, *asked, keeps_logs=bool(arguments.logs)) else 1
+        options = {"clicks": bool(arguments.click), "keeps_logs": bool(arguments.logs)}
+        return 0 if measure(target, *asked, browser=arguments.browser, **options) else 1
     except Stopped:
         remove_what_is_left()
         what = "stopped before all loads were done"

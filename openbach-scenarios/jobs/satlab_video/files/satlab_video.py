@@ -3,8 +3,9 @@
 """OpenBACH job: play an adaptive video over HTTP/1.1, HTTP/2 or HTTP/3, and report bitrate, stalls
 and start-up.
 
-Chromium fetches the segments (player.html, which the job serves on the loopback interface). Nothing
-is decoded. A segment has as many bytes as its bitrate and its length make. Exit statuses: 0
+Chromium fetches the segments: dash.js does (dash_player.html), or our own player (player.html),
+which the job serves on the loopback interface. Only a picture of one colour is decoded. A segment
+has as many bytes as its bitrate and its length make. Exit statuses: 0
 played to the end, 1 not, or the job was stopped, 2 arguments, 3 no browser, segments or pin.
 """
 
@@ -31,14 +32,20 @@ import collect_agent
 from jobkit import JobError, argument_parser, page_name, real, run_job, stop_event, store_json
 from served_page import HOST_SUFFIX, add_certificates, add_pages, read_pin
 
-PLAYER = Path(__file__).with_name("player.html")
+OWN_PLAYER = Path(__file__).with_name("player.html")
+DASH_PLAYER = Path(__file__).with_name("dash_player.html")
+DASHJS = "node_modules/dashjs/dist/modern/umd/dash.all.min.js"
+"""The library, below $SATLAB_DASHJS or the job's folder."""
 PROTOCOLS = {"h1": ("http", 80), "h2": ("https", 443), "h3": ("https", 443)}
 SESSIONS = {"QUIC_SESSION": "h3", "HTTP2_SESSION": "h2"}
 """Events of Chromium's network log that begin a session with a host; without any it was HTTP/1.1.
 """
+END_FIELDS = ("player", "startup_s", "stalls", "stalled_s", "switches", "bitrate_bps")
+"""What dash.js tells at the end, and our own player does not."""
 START_S = 60.0
 """Time for the browser and the first segments, beyond four times the length of the video."""
 MAX_REPORT = 1 << 16
+MAX_FAULT, MAX_NAME = 300, 100
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,8 @@ class Video:
     segments: int
     buffer_s: float
     spki: str
+    dashjs: bytes = b""
+    """dash.js, which plays the video; empty: our own player does."""
 
     @property
     def host(self) -> str:
@@ -77,16 +86,22 @@ class Playback:
     error: str = "not played to the end"
     spoken: str = ""
     ended: threading.Event = field(default_factory=threading.Event)
+    by_player: dict[str, Any] = field(default_factory=dict)
+    """`END_FIELDS`, of dash.js alone."""
+    most_segments: int = 1 << 16
 
     def take(self, path: str, content: dict[str, Any]) -> None:
         """Take a report of the player."""
-        if path == "/segment":
+        if path == "/segment" and len(self.segments) < self.most_segments:
             self.segments.append(content)
             names = ("bitrate_bps", "buffer_s", "stalled_s")
             figures = {name: float(content[name]) for name in names}
             collect_agent.send_stat(collect_agent.now(), **figures)
         elif path == "/end":
-            self.error = str(content["error"])
+            self.error = str(content["error"])[:MAX_FAULT]
+            self.by_player = {name: content[name] for name in END_FIELDS if name in content}
+            if "player" in self.by_player:
+                self.by_player["player"] = str(content["player"])[:MAX_NAME]
             self.ended.set()
 
 
@@ -136,6 +151,7 @@ def browser_argv(video: Video, profile: Path, port: int) -> list[str]:
         "--metrics-recording-only",
         # the player comes from the loopback interface, the segments from the server
         "--disable-web-security",
+        "--autoplay-policy=no-user-gesture-required",
         f"--user-data-dir={profile}",
         f"--log-net-log={network_log(profile)}",
         f"--host-resolver-rules=MAP {video.host} {video.server},MAP * ~NOTFOUND,EXCLUDE 127.0.0.1",
@@ -176,11 +192,12 @@ def spoken(log: Path, host: str) -> str:
 
 def handler(video: Video, playback: Playback) -> type[BaseHTTPRequestHandler]:
     """Return what serves the player to the browser, and takes its reports."""
-    page = PLAYER.read_text(encoding="utf-8").replace("VIDEO;", f"{video.settings()};", 1).encode()
+    player = DASH_PLAYER if video.dashjs else OWN_PLAYER
+    page = player.read_text(encoding="utf-8").replace("VIDEO;", f"{video.settings()};", 1).encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(page)
+            self._answer(video.dashjs if self.path == "/dash.js" else page)
 
         def do_POST(self) -> None:
             size = int(self.headers.get("Content-Length", 0))
@@ -203,7 +220,7 @@ def handler(video: Video, playback: Playback) -> type[BaseHTTPRequestHandler]:
 
 def play(video: Video, stop: threading.Event) -> Playback:
     """Play the video to its end, to the deadline, or until `stop`."""
-    playback = Playback()
+    playback = Playback(most_segments=10 * video.segments)
     deadline = time.monotonic() + START_S + 4 * video.segments * video.segment_s
     with (
         tempfile.TemporaryDirectory(prefix="satlab_video_", ignore_cleanup_errors=True) as scratch,
@@ -241,6 +258,7 @@ def play(video: Video, stop: threading.Event) -> Playback:
 def document(video: Video, playback: Playback, start_unix_s: float) -> dict[str, Any]:
     """Return the job's file (schemas/video.schema.json)."""
     segments, fault = playback.segments, playback.error
+    told = dict.fromkeys(END_FIELDS) | {"player": "own"} | playback.by_player
     if not fault and playback.spoken != video.protocol:
         fault = f"segments came over {playback.spoken}"
     return {
@@ -254,6 +272,7 @@ def document(video: Video, playback: Playback, start_unix_s: float) -> dict[str,
         "requested_segments": video.segments,
         "fault": fault,
         "segments": segments,
+        **told,
     }
 
 
@@ -294,9 +313,34 @@ def parser() -> argparse.ArgumentParser:
         default=20.0,
         help="longest playback buffer, s (default: 20)",
     )
+    options.add_argument(
+        "-P",
+        "--player",
+        choices=("auto", "dashjs", "own"),
+        default="auto",
+        help="auto: dash.js if it is installed, else our own (default)",
+    )
     add_pages(options)
     add_certificates(options)
     return options
+
+
+def read_dashjs(player: str) -> bytes:
+    """Return dash.js, which npm has installed; empty if our own player is to play.
+
+    Raises JobError if dash.js was asked for and is not there.
+    """
+    if player == "own":
+        return b""
+    folder = os.environ.get("SATLAB_DASHJS") or Path(__file__).parent
+    try:
+        return (Path(folder) / DASHJS).read_bytes()
+    except OSError as error:
+        if player == "dashjs":
+            hint = "./satlab --install dashjs, or npm ci in the job's folder"
+            raise JobError(f"dash.js: {error.strerror}", hint) from error
+        print("dash.js is not installed: our own player plays", file=sys.stderr)
+        return b""
 
 
 def main() -> int:
@@ -312,6 +356,7 @@ def main() -> int:
         segments=max(1, round(options.duration_s / options.segment_s)),
         buffer_s=max(options.buffer_s, options.segment_s),
         spki="" if options.protocol == "h1" else read_pin(options.pki),
+        dashjs=read_dashjs(options.player),
     )
     start_unix_s = time.time()
     return publish(document(video, play(video, stop), start_unix_s))

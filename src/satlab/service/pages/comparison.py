@@ -20,12 +20,15 @@ _METRICS = {
     "connect_ms": ("Connection established", "ms", 1.0),
     "ttfb_ms": ("Time to first byte", "ms", 1.0),
     "rtt_ms": ("Round-trip time", "ms", 1.0),
+    "probe_rtt_ms": ("Round trip of small packets", "ms", 1.0),
+    "responsiveness_rpm": ("Round trips per minute under load", "", 1.0),
     "one_way_delay_ms": ("One-way delay", "ms", 1.0),
     "mos": ("MOS", "", 1.0),
     "video_bitrate_bps": ("Video bitrate", "Mbit/s", 1e-6),
     "video_stalled_s": ("Video stalled", "s", 1.0),
     "fairness_jain_ratio": ("Jain's index", "", 1.0),
     **{metric: (title, "ms", 1.0) for metric, title in PAGE_METRICS.items()},
+    page_loads.LAYOUT_SHIFT: (PAGE_METRICS[page_loads.LAYOUT_SHIFT], "", 1.0),
 }
 """What is compared: title, unit, factor of the unit.
 
@@ -38,6 +41,7 @@ _LABELS = (
     "protocol",
     "pep",
     "codec",
+    "phase",
     "entity",
     "page",
 )

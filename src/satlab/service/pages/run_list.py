@@ -249,6 +249,8 @@ def _quality(row: SummaryRecord) -> str:
         return ""
     if row.metric == "rtt_ms" and row.labels.get("source") != "calibration":
         return f"RTT {row.value:.0f} ms"
+    if row.metric == "responsiveness_rpm":
+        return f"{row.value:.0f} round trips per minute under load"
     if row.metric == "mos":
         return f"MOS {row.value:.2f}"
     return f"video {row.value / 1e6:.3g} Mbit/s" if row.metric == "video_bitrate_bps" else ""
