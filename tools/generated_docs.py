@@ -90,6 +90,7 @@ FILES_HEAD = f"""# Files
 | place | content |
 |---|---|
 | `runs/check-SUITE-DATE/` | a check: `check.json`, `check.html`, `grew.svg`, and `raw/CASE-SEED/` (packets, qlog) |
+| `runs/flows-DATE/` | flows: `flows.json`, `outcome.json`, its page; in real time also logs, `link.jsonl` |
 | `runs/CAMPAIGN/`, `.../report/` | a campaign or a paper: plan, tasks, one dataset, its page |
 | `/run/satlab/LAB/` | a lab that is up: `link.json`, `plan.json`, `control.sock`, `link.jsonl`, `satlink.log` |
 | `/var/lib/satlab/` | `satlab serve`: `api/` (accounts, queue, uploads), `runs/`, `logs/` of runners, `progress/` |

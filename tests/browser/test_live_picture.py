@@ -98,6 +98,28 @@ def test_each_hop_has_figures_and_shows_its_curves(chrome: webdriver.Chrome, sit
     )
 
 
+def test_a_time_range_is_chosen_by_dragging_over_a_curve(
+    chrome: webdriver.Chrome, site: Site
+) -> None:
+    start(chrome, site)
+    until(lambda: "Calibration before the scenario" in text(chrome), "the scenario's own time")
+    find = "return document.querySelector('#curves svg')"
+
+    def dragged() -> bool:
+        curve = chrome.execute_script(find)
+        drag = ActionChains(chrome).move_to_element_with_offset(curve, -50, 0).click_and_hold()
+        drag.move_by_offset(120, 0).release().perform()
+        return True
+
+    until(dragged, "a drag over a picture that is not being replaced")
+    until(lambda: "since=" in chrome.current_url and "until=" in chrome.current_url, "the range")
+    until(lambda: chrome.execute_script(find), "the page")
+    span = chrome.execute_script("return document.querySelector('#curves .charts').dataset.span")
+    since, last = map(float, span.split())
+    assert 0 < since < last
+    assert f"since={since:.2f}" in chrome.current_url
+
+
 def test_p355_new_figures_do_not_come_between_a_press_and_its_release(
     chrome: webdriver.Chrome, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def test_pictures_show_the_pages_of_now(own_site: Site, tmp_path: Path) -> None:
         own_site.replay.hold = True
         live = launch(driver, own_site, "page_load", protocol="h3")
         until(lambda: driver.find_elements(By.ID, "flows"), "what the nodes do")
-        until(lambda: driver.find_elements(By.CSS_SELECTOR, "#curves .curve"), "curves")
+        until(lambda: driver.find_elements(By.CSS_SELECTOR, "#curves polyline"), "curves")
         places = {"run-live": live}
         key = next(own_site.others.iterdir()).name
         others = {"run-ended": "/runs/1", "runs": "/runs", "compare": f"/compare?run=1&run={key}"}

@@ -65,7 +65,7 @@ def test_runs_are_filtered_pinned_compared_and_removed(
     chrome.find_element(By.CSS_SELECTOR, "[data-compare-button]").click()
     until(lambda: "Differences" in text(chrome), "the comparison")
     assert "protocol=h1" in text(chrome)
-    assert len(chrome.find_elements(By.CSS_SELECTOR, "svg .curve")) == 8
+    assert len(chrome.find_elements(By.CSS_SELECTOR, "svg polyline")) == 8
     keep_picture(chrome, "compare")
 
     chrome.get(f"{site.url}/ui/runs/{second}")

@@ -115,7 +115,7 @@ def test_a_page_load_over_geo_from_login_to_report(
     runs.send_keys("1")
     chrome.find_element(By.CSS_SELECTOR, "button.primary").click()
     until(lambda: "Running the scenario" in text(chrome), "progress", RUN_S)
-    until(lambda: chrome.find_elements(By.CSS_SELECTOR, "svg .curve"), "curves")
+    until(lambda: chrome.find_elements(By.CSS_SELECTOR, "#curves polyline"), "curves")
     earlier = scraped(url)
     until(lambda: delivered(scraped(url)) > delivered(earlier), "the counters of the link grow")
     until(lambda: "Open the report" in text(chrome), "the end", RUN_S)

@@ -20,13 +20,13 @@ def test_a_run_is_launched_watched_and_read(chrome: webdriver.Chrome, site: Site
     chrome.find_element(By.PARTIAL_LINK_TEXT, "page_load").click()
     url = launch(chrome, site, "page_load", protocol="h3")
     until(lambda: "Running the scenario" in text(chrome), "progress")
-    until(lambda: len(chrome.find_elements(By.CSS_SELECTOR, "#curves .curve")) == 4, "curves")
+    until(lambda: len(chrome.find_elements(By.CSS_SELECTOR, "#curves polyline")) == 4, "curves")
     assert site.listeners.count == 1 and "live" not in requested(chrome), (
         "the server pushes, the page does not poll"
     )
     # By one script: the page may replace the curve between two commands.
     points: str = chrome.execute_script(
-        "return document.querySelector('#curves .curve').getAttribute('points')"
+        "return document.querySelector('#curves polyline').getAttribute('points')"
     )
     assert len(points.split()) > 5
     site.replay.release()

@@ -5,9 +5,10 @@ plot per metric.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, median, stdev
 
 import polars as pl
 
@@ -17,13 +18,14 @@ from satlab.campaign.campaign_folder import CampaignFolder
 from satlab.campaign.dataset import TASK_METRIC, Collected
 from satlab.campaign.engine import duration
 from satlab.campaign.host_effect import HostEffect
-from satlab.campaign.plan_file import Plan
+from satlab.campaign.plan_file import Plan, Value
 from satlab.common import scratch
 from satlab.papers import paper_report, result_tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
 from satlab.report.page import (
     Axis,
+    Heat,
     Page,
     Part,
     Plot,
@@ -34,6 +36,7 @@ from satlab.report.page import (
     Tile,
     Tiles,
     all_but,
+    scale_of,
 )
 
 PAGE, BESIDE_A_PAPER = "report/index.html", "report/campaign.html"
@@ -107,7 +110,7 @@ def page(
     if conclusions:
         sections.append(Section.of(result_tables.conclusions(conclusions)))
     sections += [
-        Section("Plots", _figures(collected.frame)),
+        Section("Plots", _figures(collected.frame, plan.cells)),
         Section("Cells", [_cells(tasks)]),
         Section("Tasks that failed or are out of calibration", [_failures(tasks)]),
         Section("Hosts", [_hosts(collected), Text(STAMPS, "note"), *tested]),
@@ -131,13 +134,13 @@ def summary(collected: Collected) -> str:
     return f"{', '.join(texts)}: the report has the reasons{remedy}"
 
 
-def _figures(frame: pl.DataFrame) -> list[Part]:
+def _figures(frame: pl.DataFrame, cells: Mapping[str, Mapping[str, Value]]) -> list[Part]:
     """Return the plots of the values in calibration. If there are none, those of the others."""
-    found: list[Part] = [*plots(frame)]
+    found: list[Part] = [*plots(frame, cells)]
     if found:
         return found
     marked = frame.with_columns(calibrated=pl.lit(value=True))
-    drawn = plots(marked, "every value, all of them out of calibration")
+    drawn = plots(marked, cells, "every value, all of them out of calibration")
     words = f"No task was in calibration: do not trust these figures; {REMEDY}."
     return [Text(words, "warning"), *drawn] if drawn else [Text("Nothing was measured.", "note")]
 
@@ -232,13 +235,17 @@ def _host_effects(effects: Sequence[HostEffect]) -> Table:
     return Table(head, rows, numbers=("H", "p"))
 
 
-def plots(frame: pl.DataFrame, which: str = "every value in calibration") -> list[Plot]:
+def plots(
+    frame: pl.DataFrame,
+    cells: Mapping[str, Mapping[str, Value]],
+    which: str = "every value in calibration",
+) -> list[Plot]:
     """Draw every value in calibration of each metric, over the cells; `which` is the caption.
 
     ANSWERS come first, and there are at most MOST_PLOTS. If a metric's values are drawn, its
-    statistics are not.
+    statistics are not. The first answer is also drawn over the factors of the cells: a heat map of
+    two factors, and the means of all values of each factor.
     """
-    cells = list(dict.fromkeys(frame["cell"]))
     values = dataset.measured(frame)
     is_statistic = pl.col(dataset.SERIES).str.contains('"stat"')
     with_values = values.filter(~is_statistic)["metric"].unique().to_list()
@@ -246,10 +253,18 @@ def plots(frame: pl.DataFrame, which: str = "every value in calibration") -> lis
     groups = list(drawn.group_by(["metric", dataset.SERIES], maintain_order=True))
     rank = {metric: place for place, metric in enumerate(ANSWERS)}
     groups.sort(key=lambda group: rank.get(str(group[0][0]), len(rank)))
-    return [
-        _plot(str(metric), str(series), part, cells, which)
-        for (metric, series), part in groups[:MOST_PLOTS]
+    measured = [
+        Measured(in_words(str(metric)), str(metric), str(labels), part)
+        for (metric, labels), part in groups[:MOST_PLOTS]
     ]
+    over_factors = [
+        plot
+        for one in measured[:1]
+        for plot in (_heat_map(one, cells), _factor_plot(one, cells))
+        if plot is not None
+    ]
+    order = list(dict.fromkeys(frame["cell"]))
+    return [*over_factors, *(_plot(one, order, which) for one in measured)]
 
 
 @dataclass(frozen=True)
@@ -272,9 +287,37 @@ def in_words(metric: str) -> MetricInWords:
     return MetricInWords(name[:1].upper() + name[1:], unit, factor)
 
 
-def _plot(metric: str, labels: str, part: pl.DataFrame, cells: Sequence[str], which: str) -> Plot:
-    named = ", ".join(f"{name} {value}" for name, value in json.loads(labels).items())
-    about = in_words(metric)
+@dataclass(frozen=True)
+class Measured:
+    """The values of a metric with its labels: a row with cell, host and value each."""
+
+    about: MetricInWords
+    metric: str
+    labels: str
+    part: pl.DataFrame
+
+    @property
+    def named(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in json.loads(self.labels).items())
+
+    @property
+    def title(self) -> str:
+        return ", ".join(filter(None, (self.about.name, self.named)))
+
+    @property
+    def key(self) -> str:
+        return f"{self.metric}-{self.named}".translate(str.maketrans(" ,./", "----"))
+
+    def by_cell(self) -> dict[str, list[float]]:
+        """Return the values of each cell in the unit in which they are drawn."""
+        found: dict[str, list[float]] = {}
+        for cell, value in self.part.select("cell", "value").iter_rows():
+            found.setdefault(cell, []).append(value * self.about.factor)
+        return found
+
+
+def _plot(one: Measured, cells: Sequence[str], which: str) -> Plot:
+    about, values = one.about, one.by_cell()
     boxes = [
         Series(
             str(host),
@@ -283,19 +326,121 @@ def _plot(metric: str, labels: str, part: pl.DataFrame, cells: Sequence[str], wh
             "boxes",
             style,
         )
-        for style, ((host,), of_host) in enumerate(part.group_by(["host"], maintain_order=True))
+        for style, ((host,), of_host) in enumerate(one.part.group_by(["host"], maintain_order=True))
     ]
-    drawn = set(part["cell"])
-    middle = part.group_by("cell", maintain_order=True).agg(pl.len(), pl.col("value").median())
-    rows = [(cell, str(n), f"{value * about.factor:.6g}") for cell, n, value in middle.iter_rows()]
+    rows = [(cell, str(len(of)), f"{median(of):.6g}") for cell, of in values.items()]
     head = ("cell", "n", f"median ({about.unit})" if about.unit else "median")
+    scale = scale_of(value for of in values.values() for value in of)
     return Plot(
-        key=f"plot-{metric}-{named}".translate(str.maketrans(" ,./", "----")),
-        title=", ".join((about.name, *([named] if named else []))),
-        caption=f"{metric}: {which}, a colour for each host.",
-        x=Axis("cell", categories=[cell for cell in cells if cell in drawn]),
-        y=(Axis(about.unit or about.name, from_zero=True),),
+        key=f"plot-{one.key}",
+        title=one.title,
+        caption=f"{one.metric}: {which}, a colour for each host.",
+        x=Axis("cell", categories=[cell for cell in cells if cell in values]),
+        y=(Axis(about.unit or about.name, from_zero=True, scale=scale),),
         series=boxes,
-        height=340,
+        height=340 if len(values) < 6 else 480,  # names of many cells stand upright
         table=Table(head, rows, numbers=all_but(head, 1)),
     )
+
+
+# --- factors --------------------------------------------------------------------------------------
+
+
+def _factors(cells: Iterable[Mapping[str, Value]]) -> dict[str, list[str]]:
+    """Return the factors with several values, each with its values in order."""
+    found: dict[str, dict[str, None]] = {}
+    for factors in cells:
+        for name, value in factors.items():
+            found.setdefault(name, {})[_word(value)] = None
+    return {name: [*values] for name, values in found.items() if len(values) > 1}
+
+
+def _word(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _heat_map(one: Measured, cells: Mapping[str, Mapping[str, Value]]) -> Plot | None:
+    """Draw the median of each pair of values of the two factors with most values; None for fewer
+    than two factors.
+    """
+    values = {cell: of for cell, of in one.by_cell().items() if cell in cells}
+    factors = _factors(cells[cell] for cell in values)
+    across, down, *others = [*sorted(factors, key=lambda name: -len(factors[name])), "", ""]
+    if not down:
+        return None
+    found: dict[tuple[str, str], list[float]] = {}
+    for cell, of in values.items():
+        own = cells[cell]
+        if across in own and down in own:
+            found.setdefault((_word(own[across]), _word(own[down])), []).extend(of)
+    medians = [
+        [median(found[x, y]) if (x, y) in found else None for x in factors[across]]
+        for y in factors[down]
+    ]
+    texts = [["" if value is None else f"{value:.3g}" for value in row] for row in medians]
+    rest = ", ".join(filter(None, others))
+    head = (f"{down} \\ {across}", *factors[across])
+    return Plot(
+        key=f"heat-{one.key}",
+        title=f"{one.title}: {across} and {down}",
+        caption="Medians"
+        + (f" in {one.about.unit}" if one.about.unit else "")
+        + "; stronger colour: higher."
+        + (f" Over all values of {rest}." if rest else ""),
+        x=Axis(across, categories=factors[across]),
+        y=(Axis(down, categories=factors[down], is_reversed=True),),
+        series=[Heat(one.about.name, factors[across], factors[down], medians, texts)],
+        height=110 + 40 * len(factors[down]),
+        table=Table(
+            head,
+            [(y, *row) for y, row in zip(factors[down], texts, strict=True)],
+            numbers=all_but(head, 1),
+        ),
+    )
+
+
+def _factor_plot(one: Measured, cells: Mapping[str, Mapping[str, Value]]) -> Plot | None:
+    """Draw the mean of all values at each value of each factor, with its 95 % interval (main
+    effects); None without a factor.
+    """
+    values = {cell: of for cell, of in one.by_cell().items() if cell in cells}
+    series: list[Series] = []
+    rows: list[tuple[str, ...]] = []
+    for style, (name, levels) in enumerate(_factors(cells[cell] for cell in values).items()):
+        found = {
+            level: [
+                value
+                for cell, of in values.items()
+                if name in cells[cell] and _word(cells[cell][name]) == level
+                for value in of
+            ]
+            for level in levels
+        }
+        means = [fmean(each) for each in found.values()]
+        half = [_half_interval(each) for each in found.values()]
+        places = [f"{name} {level}" for level in levels]
+        series.append(Series(name, places, means, "marked line", style, interval=half))
+        rows += [
+            (name, level, str(len(found[level])), f"{mean:.6g}", f"\N{PLUS-MINUS SIGN}{each:.3g}")
+            for level, mean, each in zip(levels, means, half, strict=True)
+        ]
+    if not series:
+        return None
+    unit = one.about.unit
+    head = ("factor", "value", "n", f"mean ({unit})" if unit else "mean", "95 % interval")
+    return Plot(
+        key=f"factors-{one.key}",
+        title=f"{one.title}: effect of each factor",
+        caption="Mean of all values at each value of a factor, over all others, with its 95 %"
+        " interval. A steep line: the factor matters.",
+        x=Axis("", categories=[str(x) for each in series for x in each.x]),
+        y=(Axis(unit or one.about.name, from_zero=True),),
+        series=series,
+        height=340,
+        table=Table(head, rows, numbers=all_but(head, 2)),
+    )
+
+
+def _half_interval(values: Sequence[float]) -> float:
+    """Return half the 95 % interval of a mean (normal distribution); 0 for a single value."""
+    return 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0

@@ -18,7 +18,8 @@ from satlab.campaign.campaign_report import MetricInWords
 from satlab.campaign.plan_file import Plan
 from satlab.campaign.test_worker import record_end, run_task
 from satlab.cli import app
-from satlab.report.page import Series, Text
+from satlab.report import plot_svg, plotly
+from satlab.report.page import Heat, Series, Text
 
 HOSTS = ("alpha", "beta")
 RUNS = 8
@@ -125,17 +126,71 @@ def test_what_is_measured_is_drawn_by_what_differs_within_a_task_answers_first()
     names = ("metric", "labels", "task", "value")
     common = {"cell": "a", "host": "h", "calibrated": True, "status": "ok"}
     frame = pl.DataFrame([common | dict(zip(names, row, strict=True)) for row in rows])
-    assert [plot.title for plot in campaign_report.plots(frame)] == [
+    assert [plot.title for plot in campaign_report.plots(frame, {})] == [
         "Goodput",
         "Page load time, load 0",
         "Page load time, load 1",
         "Link out, direction up",
         "Link out, direction down",
     ]
-    goodput = campaign_report.plots(frame)[0]
+    goodput = campaign_report.plots(frame, {})[0]
     [boxes] = goodput.series
     assert isinstance(boxes, Series) and boxes.y == [10.0, 10.0], "in Mbit/s"
     assert goodput.y[0].title == "Mbit/s"
+
+
+def test_the_first_answer_is_drawn_over_its_factors() -> None:
+    cells: dict[str, dict[str, Any]] = {
+        f"{loss}-{queue}": {"loss": loss, "queue_bdp": queue, "profile": "geo"}
+        for loss in (0.0, 0.01, "<i>burst")
+        for queue in (0.5, 2)
+    }
+    common = {"host": "h", "calibrated": True, "status": "ok", "labels": "{}"}
+    frame = pl.DataFrame(
+        [
+            common
+            | {"cell": cell, "metric": metric, "task": f"{cell}{run}"}
+            | {"value": 1e6 * (1 + place + run / 10)}
+            for place, cell in enumerate(cells)
+            for run in range(3)
+            for metric in ("goodput_bps", "sent_bytes")
+            if cell != "0.01-2"
+        ]
+    )
+    heat, factors, boxes, *_ = campaign_report.plots(frame, cells)
+    assert (heat.title, factors.title, boxes.title) == (
+        "Goodput: loss and queue_bdp",
+        "Goodput: effect of each factor",
+        "Goodput",
+    )
+    (grid,) = heat.series
+    assert isinstance(grid, Heat)
+    assert (list(grid.x), list(grid.y)) == (["0", "0.01", "<i>burst"], ["0.5", "2"])
+    first, second = grid.values
+    assert [round(each or 0, 6) for each in first] == [1.1, 3.1, 5.1]
+    assert [None if each is None else round(each, 6) for each in second] == [2.1, None, 6.1]
+    assert grid.shares()[0][0] == 0 and grid.shares()[1] == [pytest.approx(0.2), None, 1]
+    loss, queue = factors.series
+    assert isinstance(loss, Series) and isinstance(queue, Series)
+    assert [round(each, 6) for each in loss.y] == [1.6, 3.1, 5.6]
+    assert loss.interval[1] == pytest.approx(1.96 * 0.1 / 3**0.5)
+    assert list(queue.x) == ["queue_bdp 0.5", "queue_bdp 2"], "profile does not differ"
+    picture = plot_svg.drawing(heat)
+    assert picture.count('fill="var(--heat)"') == 5 and "<i>" not in picture
+    (drawn,) = plotly.document(heat)["data"]
+    assert drawn["x"][2] == "&lt;i&gt;burst" and drawn["z"][1][1] is None
+
+
+def test_values_over_decades_have_a_logarithmic_axis() -> None:
+    common = {"host": "h", "calibrated": True, "status": "ok", "labels": "{}", "cell": "a"}
+    for values, scale in (([1.0, 1000.0], "log"), ([1.0, 50.0], "linear"), ([0, 500.0], "linear")):
+        rows = [
+            common | {"metric": "time_s", "task": str(n), "value": value}
+            for n, value in enumerate(values)
+        ]
+        (plot,) = campaign_report.plots(pl.DataFrame(rows), {})
+        assert plot.y[0].scale == scale
+        assert "nan" not in plot_svg.drawing(plot)
 
 
 def test_metrics_without_a_unit_keep_their_values() -> None:

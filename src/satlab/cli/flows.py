@@ -12,9 +12,10 @@ from satlab.cli.base import OUTPUT, Quiet, RateOnce, Runs, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.common.files import new_folder
+from satlab.common.files import new_folder, write_atomically
 from satlab.common.needs import NETNS
 from satlab.common.processes import stop_on_signal
+from satlab.common.sudo_caller import chown_to_caller
 
 
 @command(epilog="Example: satlab flows flows.json --clock real --json")
@@ -51,12 +52,13 @@ def flows(
 ) -> int:
     """Run many flows that share one link, on the virtual or the real clock.
 
-    Status 1: a flow failed.
+    The outcome, with a page of its plots, is in a new folder. Status 1: a flow failed.
     """
-    from satlab.flows import outcome_text, real_clock, satvirtual
+    from satlab.flows import flows_report, outcome_text, real_clock, satvirtual
     from satlab.run import known_rates
 
     needs.ensure("virtual")
+    log = ProgressLog(quiet)
     if clock == "real":
         needs.ensure("lab", "quic", "ngtcp2", "fec")
         request = real_clock.prepare(file, runs)
@@ -66,23 +68,22 @@ def flows(
         needs.root(NETNS)
         folder = new_folder(runs, "flows")
         shutil.copyfile(file, folder / "flows.json")
-        log = ProgressLog(quiet)
         known_rates.use(rate_once)
-        done = real_clock.run(file, folder, log, stop_on_signal())
-        outcome, status = done.outcome, done.status
-        log.line(str(folder))
+        outcome = real_clock.run(file, folder, log, stop_on_signal()).outcome
     elif dry_run:
         raise ConfigError(
             "--dry-run is for the real clock",
             hint="a simulation changes nothing but takes CPU time",
         )
     else:
-        outcome = json.loads(satvirtual.simulated(file))
-        status = (
-            ExitStatus.FAILED
-            if any(one["status"] != "ok" for one in outcome["flows"])
-            else ExitStatus.OK
-        )
+        with log.step("simulation"):
+            text = satvirtual.simulated(file)
+        folder, outcome = new_folder(runs, "flows"), json.loads(text)
+        shutil.copyfile(file, folder / "flows.json")
+        write_atomically(folder / "outcome.json", text)
+    report = flows_report.write(outcome, folder, file)
+    chown_to_caller(folder)
     for line in [json.dumps(outcome)] if json_lines else outcome_text.lines(outcome):
         say(line)
-    return status
+    log.line(str(report))
+    return real_clock.exit_status(outcome)

@@ -149,7 +149,7 @@ def exit_status(outcome: Mapping[str, Any]) -> ExitStatus:
     """Return the exit status of an outcome. A failed flow takes precedence over the calibration."""
     if any(flow["status"] != "ok" for flow in outcome["flows"]):
         return ExitStatus.FAILED
-    return ExitStatus.UNCALIBRATED if outcome["calibration"] else ExitStatus.OK
+    return ExitStatus.UNCALIBRATED if outcome.get("calibration") else ExitStatus.OK
 
 
 def _document(

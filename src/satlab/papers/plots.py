@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The plots of a paper that is data: figures over a factor, and flows over time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from satlab.flows.flows_report import marks
 from satlab.papers import paper
 from satlab.papers.cell_run import Run
 from satlab.papers.figures import FIGURES, Outcome
@@ -149,7 +150,13 @@ def _flows(cell: Cell, run: Run) -> Plot:
         series=[line(name, points, style) for style, (name, points) in enumerate(lines.items())],
         height=340,
         table=Table(head, rows, numbers=all_but(head, 1)),
+        marks=_changes(run),
     )
+
+
+def _changes(run: Run) -> list[Mark]:
+    """Return the moments of a run at which its link changes, such as handovers."""
+    return marks(run.outcome.get("request", {})) if isinstance(run.outcome, Mapping) else []
 
 
 def _over_time(name: str, group: Sequence[tuple[Cell, Run]]) -> Plot:
@@ -175,6 +182,7 @@ def _over_time(name: str, group: Sequence[tuple[Cell, Run]]) -> Plot:
         series=series,
         height=560,
         table=Table(head, rows, numbers=all_but(head, 1)),
+        marks=_changes(group[0][1]),
     )
 
 

@@ -15,7 +15,7 @@ from satlab.cli import app
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.papers import cell_run as outcomes
-from satlab.papers import figures, flow_request, paper, paper_report, shipped_papers
+from satlab.papers import figures, flow_request, paper, paper_report, plots, shipped_papers
 from satlab.papers.cell_run import Run
 from satlab.papers.judgement import Judgement
 from satlab.papers.results import PaperResults
@@ -67,6 +67,15 @@ def simulated(name: str, cells: list[str], runs: int = 1, **given: Any) -> Paper
         for cell in chosen
     }
     return PaperResults(about, done, chosen, len(chosen) * runs)
+
+
+def test_changes_of_the_link_are_lines_over_time() -> None:
+    results = simulated("seed-003", [RENO])
+    cell = results.cells[0]
+    (plot,) = plots.draw(results.paper.plots[0], results)
+    steps = flow_request.request(results.paper, cell, 1)["wire"]["timeline"]
+    assert [mark.at for mark in plot.marks] == [step["at_s"] for step in steps] != []
+    assert {mark.label for mark in plot.marks} == {"rate changes"}
 
 
 def test_every_name_has_its_clocks() -> None:

@@ -75,9 +75,9 @@ def environment(*folders: Path) -> jinja2.Environment:
     return made
 
 
-def _picture(plot: Plot) -> Markup:
+def _picture(plot: Plot, width: int = plot_svg.WIDTH) -> Markup:
     """Return a plot as a static picture; nothing of a folded one."""
-    return Markup("") if plot.folded else Markup(plot_svg.drawing(plot))  # noqa: S704 - texts are escaped
+    return Markup("") if plot.folded else Markup(plot_svg.drawing(plot, width))  # noqa: S704 - texts are escaped
 
 
 def _packed(text: str) -> str:

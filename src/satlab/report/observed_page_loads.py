@@ -6,8 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collect import PageObservation
-from satlab.report.page import Axis, Filmstrip, Frame, Mark, Plot, Spans, Strip, Table, all_but
-from satlab.report.run_plots import SINCE_NAVIGATION, milliseconds, short_name
+from satlab.report.measurements import PageGroup
+from satlab.report.page import (
+    Axis,
+    Filmstrip,
+    Frame,
+    Mark,
+    Plot,
+    Points,
+    Spans,
+    Strip,
+    Table,
+    all_but,
+)
+from satlab.report.run_plots import (
+    LINK_BELOW,
+    SINCE_NAVIGATION,
+    link_rate,
+    milliseconds,
+    request_axes,
+    request_height,
+    short_name,
+)
 
 MOST_COLUMNS = 9
 
@@ -40,6 +60,7 @@ class NamedLoad:
 
     name: str
     load: PageObservation
+    group: PageGroup
 
 
 def typical(loads: Sequence[PageObservation]) -> PageObservation | None:
@@ -82,8 +103,10 @@ def _frame(one: NamedLoad, t_s: float) -> Frame:
     return Frame(jpeg, f"{share:.0%}", label)
 
 
-def phases(one: NamedLoad, number: int, until_s: float) -> Plot:
-    """Draw the phases of the requests of one load, one bar each, in the order they started."""
+def phases(one: NamedLoad, number: int, until_s: float, rate: Points = ()) -> Plot:
+    """Draw the phases of the requests of one load, one bar each, in the order they started; below
+    them the rate of the forward link (s since navigation start, Mbit/s).
+    """
     load, requests = one.load, one.load.requests
     bars = []
     starts_ms = [request.start_ms for request in requests]
@@ -124,11 +147,12 @@ def phases(one: NamedLoad, number: int, until_s: float) -> Plot:
         caption=f"Observed load {load.load_index} of {one.name}: phases of its {len(requests)}"
         f" requests over {len({request.connection for request in requests})} connections. Shaded:"
         f" tasks of the page above 50 ms ({len(load.long_tasks)}, {busy_ms:,.0f} ms). Pictures take"
-        " CPU time: the times of observed loads are not among those of the others.",
+        " CPU time: the times of observed loads are not among those of the others."
+        + (LINK_BELOW if rate else ""),
         x=Axis(SINCE_NAVIGATION, range=(0, until_s * 1.03)),
-        y=(Axis("Request", is_reversed=True, is_bare=True),),
-        series=bars,
-        height=420,
+        y=request_axes([request.url for request in requests], rate),
+        series=[*bars, *link_rate(rate)],
+        height=request_height(len(requests), rate),
         table=Table(head, rows, numbers=all_but(head, 1)),
         marks=[
             Mark("x", start / 1000, until=(start + length) / 1000)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A page as data: sections of tiles, tables, plots, texts, facts, links and filmstrips.
 
-Builders of pages fill these in; `html.py` writes them as HTML, `plotly.py` and `svg.py` draw the
+Builders of pages fill these in; `html.py` writes them as HTML, `plotly.py` and `plot_svg.py` draw the
 plots, `text_tables.py` writes tables for terminals and as Markdown. No formatting of HTML here.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -133,6 +134,10 @@ class Links:
 
 Value = float | str
 Points = Sequence[tuple[float, float]]
+DECADES = 100
+"""Ratio of the largest value to the smallest one from which an axis is logarithmic."""
+MOST_STEPS = 200
+"""Steps of a distribution: no more can be seen."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,32 @@ class Spans:
 
 
 @dataclass(frozen=True)
+class Heat:
+    """A cell for each pair of texts of both axes: the higher its value, the stronger its colour.
+
+    `values` (None: no value) and `texts`, what stands in the cells, have a row for each of `y`.
+    """
+
+    name: str
+    x: Sequence[str]
+    y: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    texts: Sequence[Sequence[str]]
+    in_legend: bool = False
+
+    def shares(self) -> list[list[float | None]]:
+        """Return the share of colour of each cell: 0 of the lowest value to 1 of the highest."""
+        known = [value for row in self.values for value in row if value is not None]
+        turn = math.log10 if scale_of(known) == "log" else float
+        low, high = (turn(each) for each in (min(known, default=0), max(known, default=0)))
+        span = high - low or 1.0
+        return [
+            [None if value is None else (turn(value) - low) / span for value in row]
+            for row in self.values
+        ]
+
+
+@dataclass(frozen=True)
 class Mark:
     """A line across the plot at a value of an axis; with `until` the area between both."""
 
@@ -224,7 +255,7 @@ class Plot:
     caption: str
     x: Axis
     y: tuple[Axis, ...]
-    series: Sequence[Series | Spans]
+    series: Sequence[Series | Spans | Heat]
     height: int
     table: Table
     marks: Sequence[Mark] = ()
@@ -232,6 +263,25 @@ class Plot:
     has_legend: bool = True
     room: int = 0
     folded: bool = False
+
+
+def scale_of(values: Iterable[float]) -> Literal["linear", "log"]:
+    """Return the scale of an axis for these values: logarithmic where they span two decades."""
+    known = [value for value in values if math.isfinite(value)]
+    is_wide = bool(known) and 0 < DECADES * min(known) <= max(known)
+    return "log" if is_wide else "linear"
+
+
+def cumulative(name: str, values: Sequence[float], style: int = 0) -> Series:
+    """Return the shares of values that are at most x, in %, as steps from 0 (an ECDF): of many
+    values MOST_STEPS of them.
+    """
+    ordered = sorted(values)
+    every = math.ceil(len(ordered) / MOST_STEPS) or 1
+    ranks = sorted({0, *range(every, len(ordered), every), len(ordered)})
+    shares = [100 * rank / len(ordered) for rank in ranks] if ordered else []
+    places = [ordered[max(rank - 1, 0)] for rank in ranks] if ordered else []
+    return Series(name, places, shares, "steps", style)
 
 
 def line(name: str, points: Points, style: int = 0) -> Series:

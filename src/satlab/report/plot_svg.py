@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from satlab.common import escape
 from satlab.report.axis_ticks import Tick, step_of, ticks_within
-from satlab.report.page import Axis, Mark, Plot, Series, Spans, Value
-from satlab.report.styles import COLOURS, DASHES, NEAR_THE_EDGE, SYMBOLS, light_colours
+from satlab.report.page import Axis, Heat, Mark, Plot, Series, Spans, Value
+from satlab.report.styles import COLOURS, NEAR_THE_EDGE, SYMBOLS, dash, light_colours
 
 WIDTH = 800
-LEFT, RIGHT, BOTTOM = 64.0, 12, 46
+LEFT, RIGHT, BOTTOM = 64, 12, 46
 """Margins of the plot, px; the bottom one has labels and title of the x axis."""
 MOST_LEFT, MOST_NAME = 190.0, 24
 """Largest left margin, px, and largest number of characters of a name in it."""
@@ -41,18 +41,20 @@ DOTS = {
 }
 HALF_BAR, HALF_BOX = 0.36, 0.3
 """Half widths of bars and boxes, as shares of the distance between two of them."""
+LEAST = 1e-9
+"""Smallest range of an axis."""
 MOST_LABEL = 60
 """Characters of a label; a longer one is cut."""
 
 
-def drawing(plot: Plot) -> str:
-    """Return the plot as an SVG element, WIDTH px wide."""
-    return "".join(_Drawing(plot).parts())
+def drawing(plot: Plot, width: int = WIDTH) -> str:
+    """Return the plot as an SVG element of a width, px."""
+    return "".join(_Drawing(plot, width).parts())
 
 
 def document(plot: Plot) -> str:
     """Return the plot as a file, with title and caption, in the light colours."""
-    made = _Drawing(plot)
+    made = _Drawing(plot, WIDTH)
     head = 2 * LINE + 10
     most = int((WIDTH - 20) / LETTER)
     caption = textwrap.wrap(plot.caption, most, break_long_words=False, break_on_hyphens=False)
@@ -64,10 +66,10 @@ def document(plot: Plot) -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
-        f' height="{height}" font-family="sans-serif" font-size="13">'
+        f' height="{height}" font-family="sans-serif" font-size="13" fill="var(--text)">'
         f"<style>:root{{{colours}}}</style>"
         '<rect width="100%" height="100%" fill="var(--card)"/>'
-        f'<text x="10" y="26" font-size="17" font-weight="bold" fill="var(--text)">'
+        f'<text x="10" y="26" font-size="17" font-weight="bold">'
         f"{_text(plot.title)}</text>{texts}"
         f'<g transform="translate(0 {head + LINE * (len(caption) - 1)})">'
         f"{''.join(made.content())}</g></svg>\n"
@@ -113,7 +115,12 @@ class _Scale:
             return []
         if axis.scale == "log":
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            return [Tick(10.0**power, f"{10.0**power:,g}") for power in powers]
+            steps = (1,) if len(powers) > 3 else (1, 2, 5)
+            return [
+                Tick(step * 10.0**power, f"{step * 10.0**power:,g}")
+                for power in powers
+                for step in steps
+            ]
         most = max(2, int(abs(self.length) / (90 if self.is_across else 36)))
         step = axis.step if axis.step is not None else step_of(self.high - self.low, most)
         return ticks_within(self.low, self.high, max(step, step_of(self.high - self.low, 20)))
@@ -127,13 +134,15 @@ class _Box(NamedTuple):
 
 
 class _Drawing:
-    def __init__(self, plot: Plot) -> None:
-        self._plot = plot
+    def __init__(self, plot: Plot, width: int) -> None:
+        self._plot, self._width = plot, width
         self._id = re.sub(r"[^A-Za-z0-9]", "-", plot.key)
-        texts = [
-            len(str(y)) for one in plot.series for y in one.y if not isinstance(y, float | int)
+        names = [
+            *(y for one in plot.series for y in one.y if isinstance(y, str)),
+            *(name for axis in plot.y for name in (axis.ticks or {}).values()),
         ]
-        self._left = min(max(LEFT, 16 + LETTER * max(texts, default=0)), MOST_LEFT)
+        self._left = min(max(LEFT, 16 + LETTER * max(map(len, names), default=0)), MOST_LEFT)
+        self._left += LINE if names and any(axis.title for axis in plot.y) else 0
         self._legends = [list(self._legend(row)) for row in range(len(plot.y))]
         heights = [self._head(row) for row in range(len(plot.y))]
         room = max(plot.height - BOTTOM - plot.room, 60 * len(plot.y))
@@ -152,13 +161,13 @@ class _Drawing:
     def _head(self, row: int) -> float:
         """Return the height of what stands above a row: its heading, its legend, marks' labels."""
         has_labels = row == 0 and any(mark.axis == "x" and mark.label for mark in self._plot.marks)
-        lines = bool(self._plot.y[row].heading) + len(_lines(self._legends[row])) + has_labels
+        lines = bool(self._plot.y[row].heading) + len(self._lines(row)) + has_labels
         return lines * LINE + 8
 
     def parts(self) -> Iterator[str]:
         yield (
-            f'<svg class="static" viewBox="0 0 {WIDTH} {self.height}" width="{WIDTH}"'
-            f' height="{self.height}" aria-hidden="true" font-size="13">'
+            f'<svg class="static" viewBox="0 0 {self._width} {self.height}" width="{self._width}"'
+            f' height="{self.height}" aria-hidden="true" font-size="13" fill="var(--text)">'
         )
         yield from self.content()
         yield "</svg>"
@@ -176,14 +185,16 @@ class _Drawing:
             top = scale.start + min(scale.length, 0)
             yield (
                 f'<clipPath id="{clip}-{row}"><rect x="{self._left}" y="{top - 4:.1f}"'
-                f' width="{WIDTH - self._left - RIGHT}" height="{abs(scale.length) + 8:.1f}"/>'
+                f' width="{self._width - self._left - RIGHT}" height="{abs(scale.length) + 8:.1f}"/>'
                 "</clipPath>"
                 f'<g clip-path="url(#{clip}-{row})">'
             )
             yield from self._row(row)
             yield "</g>"
             yield from self._above(row, top)
-        yield _label((self._left + WIDTH - RIGHT) / 2, self._bottom + 40, plot.x.title, "middle")
+        yield label(
+            (self._left + self._width - RIGHT) / 2, self._bottom + 40, plot.x.title, "middle"
+        )
 
     # --- scales ---
 
@@ -196,7 +207,7 @@ class _Drawing:
                     values += [begin, end]
             else:
                 values += one.x
-        width = WIDTH - self._left - RIGHT
+        width = self._width - self._left - RIGHT
         return _scale(
             self._plot.x, values, self._left, width, wide=self._has_blocks, is_across=True
         )
@@ -214,6 +225,8 @@ class _Drawing:
             if isinstance(one, Spans) and row == 0:
                 values += one.y
                 is_spans = True
+            elif isinstance(one, Heat):
+                values += one.y
             elif isinstance(one, Series) and one.row == row:
                 half = [*one.interval, *[0.0] * (len(one.y) - len(one.interval))]
                 values += [
@@ -231,41 +244,42 @@ class _Drawing:
         is_last = row + 1 == len(self._rows)
         for tick in self._x.ticks():
             x = self._x.at(tick.at)
-            if not self._left - 1 <= x <= WIDTH - RIGHT + 1:
+            if not self._left - 1 <= x <= self._width - RIGHT + 1:
                 continue
             if not self._x.axis.is_bare and not self._x.places:
-                yield _line(x, top, x, bottom, "var(--grid)")
+                yield stroke(x, top, x, bottom, "var(--grid)")
             if is_last:
-                yield _label(x, bottom + 20, tick.text, "middle")
+                yield label(x, bottom + 20, tick.text, "middle")
+        labels = []
         for tick in y.ticks():
             at = y.at(tick.at)
             if not top - 1 <= at <= bottom + 1:
                 continue
             if not y.axis.is_bare and not y.places:
-                yield _line(self._left, at, WIDTH - RIGHT, at, "var(--grid)")
-            yield _label(
-                self._left - 7, at + 4.5, tick.text, "end", most=9 if not y.places else MOST_NAME
-            )
+                yield stroke(self._left, at, self._width - RIGHT, at, "var(--grid)")
+            labels.append(f'<text y="{at + 4.5:.1f}">{_text(_cut(tick.text, MOST_NAME))}</text>')
+        yield f'<g transform="translate({self._left - 7:g})" text-anchor="end">'
+        yield from (*labels, "</g>")
         if not y.axis.is_bare:
-            yield _line(self._left, top, self._left, bottom, "var(--line)")
-            yield _line(self._left, bottom, WIDTH - RIGHT, bottom, "var(--line)")
-        if y.axis.title and not y.places:
+            yield stroke(self._left, top, self._left, bottom, "var(--line)")
+            yield stroke(self._left, bottom, self._width - RIGHT, bottom, "var(--line)")
+        if y.axis.title:
             middle = (top + bottom) / 2
             yield (
                 f'<text transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle"'
-                f' fill="var(--text)">{_text(y.axis.title)}</text>'
+                f">{_text(y.axis.title)}</text>"
             )
 
     def _above(self, row: int, top: float) -> Iterator[str]:
         """Yield heading and legend of a row."""
-        lines = _lines(self._legends[row])
+        lines = self._lines(row)
         y = top - 6 - LINE * (len(lines) - 1) if lines else top - 6
         if row == 0 and any(mark.axis == "x" and mark.label for mark in self._plot.marks):
             y -= LINE
         if self._plot.y[row].heading:
             at = y - LINE if lines else y
             yield (
-                f'<text x="{self._left}" y="{at:.0f}" font-weight="bold" fill="var(--text)">'
+                f'<text x="{self._left}" y="{at:.0f}" font-weight="bold">'
                 f"{_text(self._plot.y[row].heading)}</text>"
             )
         for entries in lines:
@@ -273,19 +287,19 @@ class _Drawing:
             for one in entries:
                 if isinstance(one, Spans):
                     yield self._bars([_Box(x, y - 10.5, SWATCH - 4, 12)], one)
-                else:
+                elif isinstance(one, Series):
                     yield _swatch(one, x, y - 4.5)
-                yield _label(x + SWATCH + 5, y, one.name, "start")
+                yield label(x + SWATCH + 5, y, one.name, "start")
                 x += _width(one)
             y += LINE
 
-    def _legend(self, row: int) -> Iterator[Series | Spans]:
+    def _legend(self, row: int) -> Iterator[Series | Spans | Heat]:
         named: set[str] = set()
         shown = [one for one in self._plot.series if one.in_legend]
         if not self._plot.has_legend or len(shown) < 2:
             return
         for one in shown:
-            own = row == (0 if isinstance(one, Spans) else one.row)
+            own = row == (one.row if isinstance(one, Series) else 0)
             if own and one.name not in named:
                 named.add(one.name)
                 yield one
@@ -294,9 +308,9 @@ class _Drawing:
         top = min(scale.start + min(scale.length, 0) for scale in self._rows)
         if mark.axis == "y":
             y = self._rows[mark.row].at(mark.at)
-            yield _line(self._left, y, WIDTH - RIGHT, y, "var(--muted)", 1.5)
+            yield stroke(self._left, y, self._width - RIGHT, y, "var(--muted)", 1.5)
             if mark.label:
-                yield _label(WIDTH - RIGHT, y - 4, mark.label, "end", fill="var(--muted)")
+                yield label(self._width - RIGHT, y - 4, mark.label, "end", fill="var(--muted)")
             return
         x = self._x.at(mark.at)
         if mark.until is not None:
@@ -306,9 +320,9 @@ class _Drawing:
                 f' height="{self._bottom - top:.1f}" fill="var(--c2)" opacity=".15"/>'
             )
         else:
-            yield _line(x, top, x, self._bottom, "var(--text)", 1, "2 4")
-        is_right = x > self._left + NEAR_THE_EDGE * (WIDTH - self._left - RIGHT)
-        yield _label(x, top - 5, mark.label, "end" if is_right else "start")
+            yield stroke(x, top, x, self._bottom, "var(--text)", 1, "2 4")
+        is_right = x > self._left + NEAR_THE_EDGE * (self._width - self._left - RIGHT)
+        yield label(x, top - 5, mark.label, "end" if is_right else "start")
 
     # --- series ---
 
@@ -323,6 +337,8 @@ class _Drawing:
             if isinstance(one, Spans):
                 if row == 0:
                     yield from self._spans(one, ends)
+            elif isinstance(one, Heat):
+                yield from self._heat(one)
             elif one.row == row:
                 place = next((n for n, block in enumerate(blocks) if block is one), 0)
                 yield from self._series(one, row, place, len(blocks))
@@ -339,6 +355,33 @@ class _Drawing:
         ]
         if boxes:
             yield self._bars(boxes, one)
+
+    def _heat(self, one: Heat) -> Iterator[str]:
+        x, y = self._x, self._rows[0]
+        width, height = abs(x.at(1) - x.at(0)), abs(y.at(1) - y.at(0))
+        for y_name, shares, texts in zip(one.y, one.shares(), one.texts, strict=True):
+            for x_name, share, text in zip(one.x, shares, texts, strict=True):
+                left, top = x.at(x_name) - width / 2, y.at(y_name) - height / 2
+                if share is not None:
+                    yield (
+                        f'<rect x="{left + 1:.1f}" y="{top + 1:.1f}" width="{width - 2:.1f}"'
+                        f' height="{height - 2:.1f}" fill="var(--heat)" fill-opacity="{share:.2f}"'
+                        ' stroke="var(--grid)"/>'
+                    )
+                most = max(3, int(width / LETTER))
+                yield label(x.at(x_name), y.at(y_name) + 4.5, text, "middle", most=most)
+
+    def _lines(self, row: int) -> list[list["Series | Spans | Heat"]]:
+        """Divide the legend of a row into lines that fit."""
+        lines: list[list[Series | Spans | Heat]] = []
+        room = 0.0
+        for one in self._legends[row]:
+            if not lines or _width(one) > room:
+                lines.append([])
+                room = float(self._width - self._left - RIGHT)
+            lines[-1].append(one)
+            room -= _width(one)
+        return lines
 
     def _bars(self, boxes: Sequence[_Box], one: Spans) -> str:
         outlines = "".join(f"M{x:.1f} {y:.1f}h{w:.1f}v{h:.1f}h{-w:.1f}z" for x, y, w, h in boxes)
@@ -378,7 +421,7 @@ class _Drawing:
         for (x, _), value, half_length in zip(points, one.y, one.interval, strict=False):
             if half_length:
                 low, high = y.at(value - half_length), y.at(value + half_length)
-                yield _line(x, low, x, high, "var(--text)" if one.shape == "bars" else colour, 1.5)
+                yield stroke(x, low, x, high, "var(--text)" if one.shape == "bars" else colour, 1.5)
 
 
 # --- shapes ---------------------------------------------------------------------------------------
@@ -413,7 +456,7 @@ def _scale(
         room = 0.5 if wide else 0.05 * (high - low)
         low = low if axis.from_zero and low == 0 else low - room
         high += room
-    high = high if high > low else low + 1
+    high = high if high - low > LEAST or axis.scale == "log" else low + 1
     return _Scale(axis, low, high, start, length, is_across=is_across)
 
 
@@ -449,13 +492,13 @@ def _boxes(points: Sequence[tuple[float, float]], half: float, colour: str) -> I
         by_place.setdefault(x, []).append(y)
     for x, found in by_place.items():
         first, middle, third = quantiles(found, n=4, method="inclusive") if found[1:] else found * 3
-        yield _line(x, min(found), x, max(found), colour)
+        yield stroke(x, min(found), x, max(found), colour)
         yield (
             f'<rect x="{x - half:.1f}" y="{first:.1f}" width="{2 * half:.1f}"'
             f' height="{max(third - first, 1):.1f}" fill="{colour}" fill-opacity=".25"'
             f' stroke="{colour}"/>'
         )
-        yield _line(x - half, middle, x + half, middle, colour, 2.5)
+        yield stroke(x - half, middle, x + half, middle, colour, 2.5)
         for y in found:
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}" opacity=".7"/>'
 
@@ -468,8 +511,8 @@ def _polyline(points: Sequence[tuple[float, float]], one: Series) -> str:
             drawn.append(f"{x:.1f},{last[1]:.1f}")
         drawn.append(f"{x:.1f},{y:.1f}")
         last = (x, y)
-    dash = DOTS[one.dash or ("solid" if one.shape == "marked line" else DASHES[one.style % 6])]
-    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    dots = DOTS[one.dash or ("solid" if one.shape == "marked line" else dash(one.style))]
+    dashes = f' stroke-dasharray="{dots}"' if dots else ""
     shade = f' opacity="{one.opacity:g}"' if one.opacity != 1 else ""
     return (
         f'<polyline points="{" ".join(drawn)}" fill="none" stroke="{_colour(one)}"'
@@ -537,9 +580,10 @@ def _rect(x: float, y: float, width: float, height: float, colour: str) -> str:
     )
 
 
-def _line(
+def stroke(
     x: float, y: float, x2: float, y2: float, colour: str, width: float = 1, dash: str = ""
 ) -> str:
+    """Return a straight line; `dash`: lengths of its dashes and gaps, px."""
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     return (
         f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"'
@@ -547,11 +591,17 @@ def _line(
     )
 
 
-def _label(
-    x: float, y: float, text: str, anchor: str, *, most: int = MOST_LABEL, fill: str = "var(--text)"
+def label(
+    x: float, y: float, text: str, anchor: str, *, most: int = MOST_LABEL, fill: str = ""
 ) -> str:
-    cut = text if len(text) <= most else f"{text[: most - 1]}\u2026"
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{_text(cut)}</text>'
+    """Return a text, cut at `most` characters; its `anchor` (start, middle, end) is at `x`."""
+    own = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    own += f' fill="{fill}"' if fill else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{own}>{_text(_cut(text, most))}</text>'
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
 
 
 def _text(raw: str) -> str:
@@ -561,18 +611,5 @@ def _text(raw: str) -> str:
 # --- legend ---------------------------------------------------------------------------------------
 
 
-def _width(one: Series | Spans) -> float:
+def _width(one: Series | Spans | Heat) -> float:
     return SWATCH + 5 + LETTER * min(len(one.name), MOST_LABEL) + 14
-
-
-def _lines(entries: Sequence[Series | Spans]) -> list[list[Series | Spans]]:
-    """Divide the entries of a legend into lines that fit."""
-    lines: list[list[Series | Spans]] = []
-    room = 0.0
-    for one in entries:
-        if not lines or _width(one) > room:
-            lines.append([])
-            room = float(WIDTH - LEFT - RIGHT)
-        lines[-1].append(one)
-        room -= _width(one)
-    return lines

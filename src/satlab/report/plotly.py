@@ -2,12 +2,13 @@
 """Plots as Plotly documents. Colours are CSS variables (`--c1`), which the page's theme sets."""
 
 import html
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from satlab.common import escape
-from satlab.report.page import Axis, Mark, Plot, Series, Spans, Value
-from satlab.report.styles import COLOURS, DASHES, NEAR_THE_EDGE, SYMBOLS
+from satlab.report.page import Axis, Heat, Mark, Plot, Series, Spans, Value
+from satlab.report.styles import COLOURS, NEAR_THE_EDGE, SYMBOLS, dash
 
 Json = dict[str, Any]
 
@@ -18,13 +19,14 @@ PATTERN = {
     "size": 6,
     "solidity": 0.2,
 }
+HEADING_PX, GAP_PX = 22, 22
+"""Height of a row's heading, and of the gap below a row, px."""
 
 
 def document(plot: Plot) -> Json:
     """Return data and layout."""
     axes = {
-        f"yaxis{_suffix(row)}": _axis(axis) | _domain(plot.y, row)
-        for row, axis in enumerate(plot.y)
+        f"yaxis{_suffix(row)}": _axis(axis) | _domain(plot, row) for row, axis in enumerate(plot.y)
     }
     headings = [
         _note(f"<b>{text(axis.heading)}</b>", "paper", 0, "paper", _top(plot.y, row), "left", "top")
@@ -45,8 +47,14 @@ def document(plot: Plot) -> Json:
     has_labels = any(mark.axis == "x" and mark.label for mark in plot.marks)
     if plot.room:
         layout["margin"] = {"l": 56, "r": 12, "t": 28 if has_labels else 12, "b": plot.room}
-    drawn = [_spans(one) if isinstance(one, Spans) else _series(one) for one in plot.series]
+    drawn = [_drawn(one) for one in plot.series]
     return {"data": drawn, "layout": layout}
+
+
+def _drawn(one: Series | Spans | Heat) -> Json:
+    if isinstance(one, Heat):
+        return _heat(one)
+    return _spans(one) if isinstance(one, Spans) else _series(one)
 
 
 def text(raw: str) -> str:
@@ -61,7 +69,8 @@ def _suffix(row: int) -> str:
 def _axis(axis: Axis) -> Json:
     made: Json = {"title": {"text": "<br>".join(map(text, axis.title.split("\n")))}}
     if axis.range is not None:
-        made["range"] = [round(end, 3) for end in axis.range]
+        is_log = axis.scale == "log"
+        made["range"] = [round(math.log10(end) if is_log else end, 3) for end in axis.range]
     if axis.scale == "log":
         made["type"] = "log"
     if axis.from_zero:
@@ -86,13 +95,15 @@ def _top(axes: Sequence[Axis], row: int) -> float:
     return 1 - sum(axis.share for axis in axes[:row]) / sum(axis.share for axis in axes)
 
 
-def _domain(axes: Sequence[Axis], row: int) -> Json:
+def _domain(plot: Plot, row: int) -> Json:
+    """Return the part of the height that a row has, without its heading and the gap below it."""
+    axes = plot.y
     if len(axes) == 1:
         return {}
     top, bottom = _top(axes, row), _top(axes, row + 1)
-    if axes[row].heading:
-        return {"domain": [bottom + 0.075, top - 0.03]}
-    return {"domain": [max(0.0, bottom) if row == len(axes) - 1 else bottom + 0.05, top]}
+    above = HEADING_PX if axes[row].heading else 0
+    below = GAP_PX if row + 1 < len(axes) else 0
+    return {"domain": [max(0.0, bottom) + below / plot.height, top - above / plot.height]}
 
 
 def _series(one: Series) -> Json:
@@ -119,7 +130,7 @@ def _series(one: Series) -> Json:
         made["error_y"] = {"type": "data", "array": list(one.interval), "visible": True}
     match one.shape:
         case "line" | "steps":
-            stroke["dash"] = one.dash or DASHES[one.style % len(DASHES)]
+            stroke["dash"] = one.dash or dash(one.style)
             bends = {"shape": "hv"} if one.shape == "steps" else {}
             return made | {"type": "scatter", "mode": "lines", "line": stroke | bends}
         case "marked line":
@@ -138,6 +149,26 @@ def _series(one: Series) -> Json:
             return made | {"type": "bar", "marker": {"color": colour}}
         case "boxes":
             return made | {"type": "box", "boxpoints": "all", "marker": {"color": colour}}
+
+
+def _heat(one: Heat) -> Json:
+    return {
+        "type": "heatmap",
+        "name": text(one.name),
+        "x": _values(one.x),
+        "y": _values(one.y),
+        "z": one.shares(),
+        "zmin": 0,
+        "zmax": 1,
+        "text": [[text(each) for each in row] for row in one.texts],
+        "texttemplate": "%{text}",
+        "textfont": {"color": "--text"},
+        "hovertemplate": "%{x}, %{y}: %{text}",
+        "colorscale": [[0, "--card"], [1, "--heat"]],
+        "showscale": False,
+        "xgap": 1,
+        "ygap": 1,
+    }
 
 
 def _spans(one: Spans) -> Json:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Plots of runs: bulk transfers, page loads, and the link. Time runs from the first job."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -183,6 +184,7 @@ class StackRow:
     points: Points
     shape: Literal["line", "steps"] = "line"
     from_zero: bool = True
+    ticks: Mapping[float, str] | None = None
 
     @property
     def title(self) -> str:
@@ -285,7 +287,15 @@ def stack(
         title=title,
         caption=caption,
         x=Axis(SINCE),
-        y=tuple(Axis(row.unit, from_zero=row.from_zero, heading=row.name) for row in rows),
+        y=tuple(
+            Axis(
+                "" if row.ticks else row.unit,
+                from_zero=row.from_zero,
+                heading=row.name,
+                ticks=row.ticks,
+            )
+            for row in rows
+        ),
         series=[*series, *more],
         height=560,
         table=side_by_side({row.title: row.points for row in rows}),
@@ -377,12 +387,58 @@ def page_spread(
     )
 
 
+MIN_LOADS = 5
+"""Loads of a group from which its distribution is drawn."""
+
+
+def page_distribution(
+    rows: Sequence[SummaryRecord], groups: Mapping[PageGroup, str]
+) -> Plot | None:
+    """Draw the distribution of the Page Load Time of each group with MIN_LOADS; None without one.
+
+    A load that was cut off counts as longer than all others: its steps end below 100 %.
+    """
+    series: list[Series] = []
+    table: list[tuple[str, ...]] = []
+    for style, (group, name) in enumerate(groups.items()):
+        loads = [r for r in read.loads(rows, "page_load_time_ms") if read.group_of(r) == group]
+        ended = sorted(r.value / 1000 for r in loads if r.status == "ok" and r.value is not None)
+        started = len(ended) + sum(r.status == "censored" for r in loads)
+        if len(ended) < MIN_LOADS:
+            continue
+        whole = page.cumulative(name, ended, style)
+        series.append(replace(whole, y=[share * len(ended) / started for share in whole.y]))
+        table += [
+            (name, f"{value:.3f}", f"{100 * rank / started:.1f}")
+            for rank, value in enumerate(ended, start=1)
+        ]
+    if not series:
+        return None
+    head = ("protocol", "Page Load Time (s)", "share (%)")
+    return Plot(
+        key="page-load-times",
+        title="Page Load Time: distribution",
+        caption="Share of the loads that ended within a time.",
+        x=Axis(
+            SINCE_NAVIGATION,
+            from_zero=True,
+            scale=page.scale_of(float(x) for one in series for x in one.x),
+        ),
+        y=(Axis("Share of the loads (%)", range=(0, 102)),),
+        series=series,
+        height=300,
+        table=page.Table(head, table, numbers=all_but(head, 1)),
+    )
+
+
 def _through(series: Series, points: Points) -> Series:
     return replace(series, x=[x for x, _ in points], y=[y for _, y in points])
 
 
-def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Plot:
-    """Draw the requests of one load, start to end, in the order they started."""
+def waterfall(load: PageLoad, name: str, number: int, until_s: float, rate: Points = ()) -> Plot:
+    """Draw the requests of one load, start to end, in the order they started; below them the rate
+    of the forward link (s since navigation start, Mbit/s).
+    """
     objects = sorted(load.resources, key=lambda r: (r.start_ms, r.response_end_ms, r.name))
     bars = []
     for initiator, kind in KINDS.items():
@@ -430,11 +486,11 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Plot:
         caption=f"Load {load.load_index} of {name}, the one nearest the median Page Load Time:"
         f" {load.objects} objects, {load.body_bytes:,} bytes. A bar begins when the browser asks"
         " for the object, so it includes waiting for a free connection. RS, FCP, PLT: the page"
-        " metrics of this load.",
+        " metrics of this load." + (LINK_BELOW if rate else ""),
         x=Axis(SINCE_NAVIGATION, range=(0, until_s * 1.03)),
-        y=(Axis("Request", is_reversed=True, is_bare=True),),
-        series=bars,
-        height=420,
+        y=request_axes([r.name for r in objects], rate),
+        series=[*bars, *link_rate(rate)],
+        height=request_height(len(objects), rate),
         table=page.Table(head, rows, numbers=all_but(head, 1)),
         marks=[
             Mark("x", value / 1000, label=label)
@@ -443,6 +499,43 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float) -> Plot:
         ],
         bars="overlay",
     )
+
+
+LINK_BELOW = " Below: what the forward link carries."
+LINE_PX, MOST_PX = 16, 1600
+"""Height of a request, and largest height of all of them, px."""
+RATE_PX = 120
+"""Height of the row of the link's rate, px."""
+URL = 24
+"""Characters of a URL on an axis: its end tells requests apart."""
+
+
+def request_height(count: int, rate: Points) -> int:
+    """Return the height of a plot of requests, px."""
+    return min(max(420, 110 + LINE_PX * count), MOST_PX) + (RATE_PX if rate else 0)
+
+
+def request_axes(urls: Sequence[str], rate: Points) -> tuple[Axis, ...]:
+    """Return an axis with the URLs of requests, numbered from 1, and that of the link's rate."""
+    every = math.ceil(len(urls) * LINE_PX / MOST_PX) or 1
+    names = [short_name(url) for url in urls]
+    ticks = {
+        float(place): each if len(each) <= URL else f"\N{HORIZONTAL ELLIPSIS}{each[1 - URL :]}"
+        for place, each in enumerate(names, start=1)
+        if place % every == 0
+    }
+    requests = Axis("", is_reversed=True, is_bare=True, ticks=ticks)
+    if not rate:
+        return (requests,)
+    share = RATE_PX / request_height(len(urls), rate)
+    below = Axis("Mbit/s", from_zero=True, heading="Forward link", share=share)
+    return (replace(requests, share=1 - share), below)
+
+
+def link_rate(rate: Points) -> list[Series]:
+    """Return the rate of the link below the requests."""
+    drawn = replace(line("forward link (Mbit/s)", rate), row=1, shape="steps", in_legend=False)
+    return [replace(drawn, colour="--muted", width=1.5)] if rate else []
 
 
 # --- link -----------------------------------------------------------------------------------------
@@ -493,7 +586,7 @@ def adaptation(
     dashed = "Rate, and what the MODCOD carries (dashed)"
     rows = [
         StackRow("Es/N0, and what the MODCOD needs (dashed)", "dB", quality, from_zero=False),
-        StackRow("MODCOD", "id", modcod, shape="steps"),
+        StackRow("MODCOD", "id", modcod, "steps", from_zero=False, ticks=_names(modcod)),
         StackRow(dashed, "Mbit/s", rate),
         StackRow("Frames lost", "frames", points("link_lost_frames")),
     ]
@@ -511,6 +604,53 @@ def adaptation(
     )
     columns = {"needed (dB)": needed, **{row.title: row.points for row in rows}}
     return replace(drawn, table=side_by_side(columns))
+
+
+MOST_NAMES = 7
+"""MODCODs that are named on an axis."""
+
+
+def _names(modcod: Points) -> dict[float, str]:
+    """Return the names of the MODCODs that were used, of many some with the first and the last."""
+    used = sorted({int(number) for _, number in modcod})
+    every = max(1, math.ceil((len(used) - 1) / (MOST_NAMES - 1)))
+    return {float(number): modcods.name(number) for number in {*used[::every], *used[-1:]}}
+
+
+def waiting(runs: Sequence[RunSeries]) -> Plot | None:
+    """Draw how long packets waited in the queues of the satellite link, as distributions."""
+    series: list[Series] = []
+    rows: list[tuple[str, ...]] = []
+    for style, run in enumerate(runs):
+        for direction, dash in (("forward", "solid"), ("return", "dot")):
+            found = run.since_jobs("link_queue_p50_ms", direction=direction)
+            waits = sorted(value for _, value in found)
+            if not any(waits):
+                continue
+            label = f"{run.name}, {direction}" if len(runs) > 1 else direction
+            series.append(replace(page.cumulative(label, waits, style), dash=dash))
+            middles = (waits[min(len(waits) * share // 100, len(waits) - 1)] for share in SHARES)
+            rows.append((label, str(len(waits)), *(f"{value:.1f}" for value in middles)))
+    if not series:
+        return None
+    longest = [max(map(float, one.x)) for one in series]
+    scale = page.scale_of(longest)
+    head = ("queue", "intervals", *(f"{share} % below (ms)" for share in SHARES))
+    return Plot(
+        key="waiting",
+        title="Time in the queue: distribution",
+        caption="Share of the intervals of the link's metrics in which packets waited at most this"
+        " long in the queue, by the median of each interval. Solid: forward, dotted: return.",
+        x=Axis("Time in the queue (ms)", from_zero=True, scale=scale),
+        y=(Axis("Share of the intervals (%)", range=(0, 102)),),
+        series=series,
+        height=280 + 20 * len(series),
+        table=page.Table(head, rows, numbers=all_but(head, 1)),
+    )
+
+
+SHARES = (5, 25, 50, 75, 90, 95, 99)
+"""Shares in the table of a distribution, %."""
 
 
 def lateness(runs: Iterable[RunSeries], limit_us: float | None) -> Plot | None:

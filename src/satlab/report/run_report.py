@@ -34,6 +34,7 @@ from satlab.report.page import (
     Page,
     Part,
     Plot,
+    Points,
     Row,
     Section,
     Table,
@@ -353,16 +354,30 @@ class RunReport:
         groups = self._page_groups()
         spread = run_plots.page_spread(self.rows, self.page_figures, self.published, groups)
         typical = {
-            name: load for group, name in groups.items() if (load := self._typical_load(group))
+            group: load for group in groups if (load := self._typical_load(group)) is not None
         }
         ends_ms = [load.page_load_time_ms or 0 for load in typical.values()]
         ends_ms += [r.response_end_ms for load in typical.values() for r in load.resources]
         until_s = max(ends_ms, default=0.0) / 1000
         falls = [
-            run_plots.waterfall(load, name, number, until_s)
-            for number, (name, load) in enumerate(typical.items(), start=1)
+            run_plots.waterfall(
+                load, groups[group], number, until_s, self._link_rate(group, load, until_s)
+            )
+            for number, (group, load) in enumerate(typical.items(), start=1)
         ]
-        return [spread, *falls] if spread else falls
+        loads = run_plots.page_distribution(self.rows, groups)
+        return [plot for plot in (spread, loads, *falls) if plot]
+
+    def _link_rate(
+        self, group: PageGroup, load: collect.PageLoad | collect.PageObservation, until_s: float
+    ) -> Points:
+        """Return what the forward link carried during a load, Mbit/s by s since navigation start."""
+        run = self._run(group.run_id)
+        start_s = load.start_unix_s - run.manifest.started_unix_s
+        found = read.series(run.frame, "link_rate_bps", direction="forward")
+        during = [(t_s - start_s, rate * 1e-6) for t_s, rate in found]
+        during = [(t_s, rate) for t_s, rate in during if 0 <= t_s <= until_s]
+        return during if any(rate for _, rate in during) else []
 
     def _typical_load(self, group: PageGroup) -> collect.PageLoad | None:
         """Return the load whose Page Load Time is nearest the median."""
@@ -389,7 +404,9 @@ class RunReport:
         ends_ms = [request.end_ms or 0.0 for one in loads for request in one.load.requests]
         until_s = max(ends_ms, default=0.0) / 1000
         return [
-            observed_page_loads.phases(one, number, until_s)
+            observed_page_loads.phases(
+                one, number, until_s, self._link_rate(one.group, one.load, until_s)
+            )
             for number, one in enumerate(loads, start=1)
         ]
 
@@ -399,7 +416,7 @@ class RunReport:
             stored = self._run(group.run_id).stored.observations
             loads = [one.load for one in stored if _is_of(group, one)]
             if load := observed_page_loads.typical(loads):
-                found.append(NamedLoad(name, load))
+                found.append(NamedLoad(name, load, group))
         return found
 
     def link_plots(self) -> list[Plot]:
@@ -428,7 +445,8 @@ class RunReport:
             if row.metric == "link_late_limit_us" and row.value is not None
         ]
         lateness = run_plots.lateness(named, min(limits, default=None))
-        return [plot for plot in (*adapted, *slots, lateness) if plot]
+        waiting = run_plots.waiting(named)
+        return [plot for plot in (*adapted, *slots, waiting, lateness) if plot]
 
     # --- names ------------------------------------------------------------------------------------
 

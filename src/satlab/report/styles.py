@@ -13,6 +13,11 @@ NEAR_THE_EDGE = 0.9
 """Share of the x axis behind which a label stands left of its mark."""
 
 
+def dash(style: int) -> str:
+    """Return the dash of a series: series of one colour have different ones."""
+    return DASHES[(style + style // len(COLOURS)) % len(DASHES)]
+
+
 @cache
 def light_colours() -> dict[str, str]:
     """Return the colours of the light theme by the names of their variables."""

@@ -54,7 +54,7 @@ def test_phases_of_requests_follow_each_other(tmp_path: Path) -> None:
     )
     (plot,) = see(run).phase_plots()
     (load,) = [one.load for one in collect.stored(run).observations]
-    bars = plotly.document(plot)["data"]
+    bars = [bar for bar in plotly.document(plot)["data"] if bar["type"] == "bar"]
     for number, one in enumerate(load.requests):
         edges = [bar["base"][number] for bar in bars] + [
             bars[-1]["base"][number] + bars[-1]["x"][number]

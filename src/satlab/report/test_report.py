@@ -122,6 +122,8 @@ def fade(run: Path, adapts_at: int = 20) -> None:
             "modcod_id": modcod_id,
             "lost_frames": 0,
             "frames_by_modcod": {name: 100},
+            **{"queue_p50_ms": 2.0 * number, "queue_p95_ms": 3.0 * number},
+            **{"queue_p99_ms": 4.0 * number, "waits_us": []},
         }
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     seal(run)
@@ -271,7 +273,7 @@ def test_plots_over_a_run_have_one_time_zero(runs: list[Path]) -> None:
 
 
 def test_the_capacity_of_a_fading_link_follows_its_modcod(runs: list[Path]) -> None:
-    fade(runs[0])
+    fade(runs[0], adapts_at=200)
     adapted = plots_of(see(runs[0]))["adaptation-1"]
     series = series_of(adapted)
     capacity = series["capacity (Mbit/s)"]
@@ -281,6 +283,9 @@ def test_the_capacity_of_a_fading_link_follows_its_modcod(runs: list[Path]) -> N
     rates = {modcods.forward_rate_bps(planned, int(number)) or 0.0 for number in used}
     assert set(capacity.y) == {rate / 1e6 for rate in rates}
     assert planned["rate_bps"] not in rates, "the example fades to another MODCOD than the plan's"
+    named = adapted.y[series["MODCOD (id)"].row].ticks
+    assert named == {4: "QPSK 1/2", 13: "8PSK 2/3"} and used == {4, 13}
+    assert all(f">{name}</text>" in plot_svg.drawing(adapted) for name in named.values())
 
 
 def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> None:
@@ -297,7 +302,7 @@ def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> N
         titles = [document[key]["title"]["text"] for key in document if "axis" in key]
         for title in [title for title in titles if title]:
             assert re.search(
-                r"\((s|ms|µs|Mbit/s)\)$|^(MB|ms|packets|Request|dB|id|frames|Mbit/s)$", title
+                r"\((s|ms|µs|Mbit/s|%)\)$|^(MB|ms|packets|dB|id|frames|Mbit/s)$", title
             ), title
 
 
@@ -428,7 +433,7 @@ def test_two_pages_of_a_run_are_two_groups(tmp_path: Path) -> None:
         if metric == "Page Load Time"
     }
     assert has_published == {"kepler, HTTP/3": True, "light, HTTP/3": False}
-    spread, _, _ = see(run).page_plots()  # and a waterfall each
+    spread, *_ = see(run).page_plots()  # and a waterfall each
     assert [
         len(one.x) for name, one in series_of(spread).items() if name.endswith("published")
     ] == [3, 0]
@@ -689,6 +694,56 @@ def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
     middle = loads.index(sorted(loads)[1]) + 1
     assert f"Load {middle} of HTTP/1.1" in fall.caption
     assert len(fall.table.rows) == 75
+    (requests,) = fall.y
+    assert list(requests.ticks or {}) == list(range(1, 76)), "a URL each"
+    assert (requests.ticks or {})[1] == run_plots.short_name(str(fall.table.rows[0][0]))
+
+
+def test_the_rate_of_the_link_is_below_the_requests(runs: list[Path]) -> None:
+    path = runs[1] / "raw" / "link.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    for sample in (line for line in lines if line["type"] == "sample"):
+        sample["forward"]["rate_bps"] = 7e6
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    seal(runs[1])
+    fall = plots_of(see(runs[1]))["waterfall-1"]
+    _, link = fall.y
+    (rate,) = (one for one in fall.series if isinstance(one, Series))
+    assert (link.heading, link.title, rate.row) == ("Forward link", "Mbit/s", 1)
+    assert 0 <= float(rate.x[0]) < 1, "since navigation start"
+    assert set(rate.y) == {7.0}
+
+
+def test_many_requests_have_some_of_their_urls_and_long_ones_their_ends() -> None:
+    urls = [f"https://site/{'a' * 50}/{number}.js" for number in range(300)]
+    (axis,) = run_plots.request_axes(urls, [])
+    assert 50 < len(axis.ticks or {}) <= 100
+    assert {len(name) for name in (axis.ticks or {}).values()} == {run_plots.URL}
+    assert (axis.ticks or {})[300].endswith("/299.js")
+    assert run_plots.request_height(300, []) == run_plots.MOST_PX
+
+
+def test_loads_are_drawn_as_distributions_and_a_cut_off_one_is_longer_than_all(
+    tmp_path: Path,
+) -> None:
+    example = Example(scenario="page_load", duration_s=0, loads={"h1": 6, "h3": 2}, censored=1)
+    what = see(example_run.write(tmp_path, example))
+    drawn = plots_of(what)["page-load-times"]
+    one = series_of(drawn)["HTTP/1.1"]
+    assert len(drawn.series) == 1, "two loads are too few"
+    assert list(map(float, one.x)) == sorted(map(float, one.x))
+    assert one.y[-1] == pytest.approx(100 * (len(one.y) - 1) / 6) and one.y[-1] < 100
+
+
+def test_times_in_the_queue_are_drawn_as_a_distribution(runs: list[Path]) -> None:
+    assert "waiting" not in plots_of(see(runs[0])), "they were not measured"
+    fade(runs[0])
+    drawn = plots_of(see(runs[0]))["waiting"]
+    forward = series_of(drawn)["forward"]
+    assert (len(drawn.series), forward.y[0], forward.y[-1]) == (1, 0, 100)
+    half = next(float(x) for x, y in zip(forward.x, forward.y, strict=True) if y >= 50)
+    (row,) = drawn.table.rows
+    assert float(str(row[drawn.table.head.index("50 % below (ms)")])) == pytest.approx(half, abs=3)
 
 
 def test_means_leave_out_a_second_that_is_not_full() -> None:

@@ -41,7 +41,13 @@ from satlab.service.api.routes import (
     statistics,
 )
 from satlab.service.api.settings import Settings
-from satlab.service.pages import run_list_routes, run_routes, scenario_routes, session_routes
+from satlab.service.pages import (
+    rendering,
+    run_list_routes,
+    run_routes,
+    scenario_routes,
+    session_routes,
+)
 from satlab.service.pages.link_curves import LinkCurves
 from satlab.service.pages.run_list import KeyFigures
 from satlab.service.pages.server_sent_events import Listeners
@@ -107,6 +113,7 @@ def create_app(
         settings=settings,
         counters=context.counters,
         is_session=context.logins.is_session,
+        page_of=rendering.problem,
     )
     return app
 

@@ -75,6 +75,8 @@ pub struct QueueStatistics {
     #[schemars(extend("enum" = ["forward", "return"]))]
     direction: &'static str,
     phases: Vec<QueuePhase>,
+    /// Time that the link needs for what waits, ms, every 50 ms until the last flow is over.
+    delays_ms: Vec<f64>,
 }
 
 /// A queue in a phase: percentiles of its delay, ms, by samples every 50 ms.
@@ -318,6 +320,11 @@ impl<'a> All<'a> {
                 .into_iter()
                 .map(|(from_s, to_s)| self.queue(index, from_s, to_s))
                 .collect(),
+            delays_ms: self
+                .samples(index, 0.0, self.last_s())
+                .iter()
+                .map(|it| round(it.delay_ms))
+                .collect(),
         })
     }
 
@@ -328,12 +335,17 @@ impl<'a> All<'a> {
         last.min(self.spec.duration_s)
     }
 
+    /// Samples of a queue between two moments.
+    fn samples(&self, index: usize, from_s: f64, to_s: f64) -> &[QueueSample] {
+        let samples = &self.queues[index];
+        let place = |t_s: f64| (((t_s * 1e9) as u64 / SAMPLE) as usize).min(samples.len());
+        samples.get(place(from_s)..place(to_s)).unwrap_or_default()
+    }
+
     /// Of a queue while flows ran: it is empty afterwards.
     fn queue(&self, index: usize, from_s: f64, to_s: f64) -> QueuePhase {
-        let samples = &self.queues[index];
         let to_s = to_s.min(self.last_s()).max(from_s);
-        let place = |t_s: f64| (((t_s * 1e9) as u64 / SAMPLE) as usize).min(samples.len());
-        let part = samples.get(place(from_s)..place(to_s)).unwrap_or_default();
+        let part = self.samples(index, from_s, to_s);
         let mut delays: Vec<_> = part.iter().map(|it| it.delay_ms).collect();
         delays.sort_by(f64::total_cmp);
         let [p50_ms, p95_ms, p99_ms, max_ms] =
@@ -437,6 +449,7 @@ mod tests {
         let [forward, _] = All::new(&spec, &records, &queues).queues();
         let whole = &forward.phases[0];
         assert!(close(Some(whole.p50_ms), 5.0) && close(Some(whole.to_s), 2.0));
+        assert_eq!(forward.delays_ms, vec![5.0; 40]);
         let records = [over(2_000_000_000), Record::default()];
         let [forward, _] = All::new(&spec, &records, &queues).queues();
         assert!(close(Some(forward.phases[0].p50_ms), 0.0));

@@ -18,8 +18,8 @@
 
   // Only colours name variables: a text that begins with "--" stays a text.
   const resolve = (value, style, key = "") => {
-    if (typeof value === "string") return key.endsWith("color") && value.startsWith("--") ? style.getPropertyValue(value).trim() : value;
-    if (Array.isArray(value)) return value.map(item => resolve(item, style));
+    if (typeof value === "string") return /color(scale)?$/.test(key) && value.startsWith("--") ? style.getPropertyValue(value).trim() : value;
+    if (Array.isArray(value)) return value.map(item => resolve(item, style, key === "colorscale" ? key : ""));
     if (value === null || typeof value !== "object") return value;
     return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, resolve(item, style, name)]));
   };
@@ -37,6 +37,8 @@
     const axes = Object.keys(layout).filter(key => /^[xy]axis\d*$/.test(key));
     const merged = { ...base, ...layout };
     for (const key of axes) merged[key] = { ...axis, fixedrange: coarse, ...layout[key] };
+    // Names of requests would take half of a narrow page: they are shown on touch, and are in the table.
+    for (const key of narrow ? axes : []) if (layout[key].ticktext?.some(name => name.length > 14)) merged[key].showticklabels = false;
     return resolve(merged, style);
   };
 

@@ -8,8 +8,8 @@ from http import HTTPStatus
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from satlab.service.api.counters import Counters
@@ -39,7 +39,8 @@ class RequestGuard:
     There is no CORS: no answer allows another origin.
 
     `is_session` takes a token and an address and returns whether this is a valid session. A request
-    without one has a small body that comes at a minimum rate.
+    without one has a small body that comes at a minimum rate. `page_of` returns the page that says
+    why a request for a page is refused.
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class RequestGuard:
         settings: Settings,
         counters: Counters,
         is_session: Callable[[str, str], bool],
+        page_of: Callable[[Request, int, str], Response],
     ) -> None:
-        self._app, self._settings = app, settings
+        self._app, self._settings, self._page_of = app, settings, page_of
         self._counters, self._is_session = counters, is_session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +85,10 @@ class RequestGuard:
             await self._app(scope, limited, send_safely)
         except RequestRefusedError as refused:
             if not answered:
-                answer = JSONResponse({"error": str(refused)}, refused.status)
+                answer: Response = JSONResponse({"error": str(refused)}, refused.status)
+                if _is_page(scope):
+                    said = Request(scope), refused.status, str(refused)
+                    answer = await run_in_threadpool(self._page_of, *said)
                 await answer(scope, receive, send_safely)
         except Exception:
             if not answered:  # Starlette answers with 500 outside of this
@@ -104,8 +109,7 @@ class RequestGuard:
         uploads = kind == "multipart/form-data"
         if scope["method"] not in SAFE_METHODS:
             self._check_origin(headers, is_json=kind == "application/json")
-            is_page = scope["path"] == PAGES or scope["path"].startswith(f"{PAGES}/")
-            if kind != "application/json" and not is_page and not uploads:
+            if kind != "application/json" and not _is_page(scope) and not uploads:
                 raise RequestRefusedError(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                     "The content type of a request must be application/json",
@@ -115,7 +119,7 @@ class RequestGuard:
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > most:
             raise RequestRefusedError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {most} bytes"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"This is larger than {most / 1e6:.3g} MB"
             )
         return most
 
@@ -139,3 +143,8 @@ class RequestGuard:
                 "Only this server's own pages may send this request (the header Origin is missing,"
                 " or of another site)",
             )
+
+
+def _is_page(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return path == PAGES or path.startswith(f"{PAGES}/")

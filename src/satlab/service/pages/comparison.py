@@ -12,7 +12,7 @@ from collect import browser_yardstick, page_loads
 from satlab.common.statistics import MIN_RUNS, interval_of_two, median, median_difference
 from satlab.report import run_names
 from satlab.report.measurements import PAGE_METRICS, PROTOCOLS, SummaryRecord
-from satlab.report.page import Cell, Table, all_but
+from satlab.report.page import Axis, Cell, Plot, Series, Table, all_but, scale_of
 from satlab.report.run_names import RunSettings
 
 _METRICS = {
@@ -247,6 +247,51 @@ def differences(runs: Sequence[Compared], found: Sequence[Group]) -> Table | Non
     caption = f"{caption}. {unequal}" if (unequal := hosts(runs)) else caption
     table = Table(head, rows, numbers=all_but(head, 2), caption=caption, cards=True, keys=2)
     return table if rows else None
+
+
+MOST_PLOTS = 12
+"""Figures whose samples are drawn, the first ones."""
+
+
+def samples(runs: Sequence[Compared], found: Sequence[Group]) -> list[Plot]:
+    """Draw the samples of the figures that a group has several of: a box for each group."""
+    by_key = {run.key: run for run in runs}
+    tables = {group: _merged([_values(by_key[key].rows) for key in group.keys]) for group in found}
+    names = dict.fromkeys(name for table in tables.values() for name in table)
+    plots = []
+    for metric, labels in sorted(names, key=lambda name: (list(_METRICS).index(name[0]), name[1])):
+        title, unit, factor = _METRICS[metric]
+        drawn = [
+            Series(
+                group.name,
+                [str(group.number)] * len(ended),
+                [value * factor for value in ended],
+                "boxes",
+                colour=f"--c{(group.number - 1) % 6 + 1}",
+            )
+            for group, table in tables.items()
+            if (ended := [each for each in table.get((metric, labels), ()) if math.isfinite(each)])
+        ]
+        if max((len(one.y) for one in drawn), default=0) < 2:
+            continue
+        rows = [(one.name, f"{value:.6g}") for one in drawn for value in one.y]
+        head = ("runs", unit or title)
+        named = f"{title}, {labels}" if labels else title
+        plots.append(
+            Plot(
+                key=f"samples-{metric}-{labels}",
+                title=f"{named} ({unit})" if unit else named,
+                caption=", ".join(f"{one.name}: {len(one.y)} samples" for one in drawn),
+                x=Axis("", categories=[str(group.number) for group in found]),
+                y=(Axis("", scale=scale_of(value for one in drawn for value in one.y)),),
+                series=drawn,
+                height=220,
+                table=Table(head, rows, numbers=all_but(head, 1)),
+                bars="overlay",
+                has_legend=False,
+            )
+        )
+    return plots[:MOST_PLOTS]
 
 
 @lru_cache(maxsize=2000)

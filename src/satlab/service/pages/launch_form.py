@@ -134,9 +134,7 @@ def read(form: Form, given: Mapping[str, str]) -> FormRequest:
         if text and each.choices and text not in each.choices:
             faults[each.id] = f"Choose one of {', '.join(each.choices)}"
         elif text and not _is(each.kind, text):
-            faults[each.id] = (
-                "This is not a whole number" if each.kind == "integer" else "This is not a number"
-            )
+            faults[each.id] = _not_a_number(each.kind, text)
         elif text and (
             beyond := [fault for use in each.bounds if (fault := out_of_bounds(use, text))]
         ):
@@ -160,6 +158,10 @@ def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> 
         for detail in error.errors():
             fault = fault_of(RunLink, detail)
             text = f"This {fault.reason}" + (f" ({fault.remedy})" if fault.remedy else "")
+            if fault.remedy and detail["type"].startswith(("greater_than", "less_than")):
+                text = f"This must be {fault.remedy}"
+            for option in options_of(RunLink):  # a form has labels in place of flags
+                text = re.sub(rf"{option.flag}(?![a-z-])", f'"{option.help.label}"', text)
             faults.setdefault(f"link.{detail['loc'][0]}", text)
     except ConfigError as error:
         place = "link.emulator" if chosen.get("emulator") == "opensand" else "link.profile"
@@ -167,6 +169,14 @@ def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> 
     else:
         return link
     return None
+
+
+def _not_a_number(kind: Kind, text: str) -> str:
+    if kind == "integer":
+        return "This is not a whole number"
+    share = text.removesuffix("%").strip()
+    is_share = share != text and _is("number", share)
+    return "This is not a number" + (f": write {float(share) / 100:g}" if is_share else "")
 
 
 def _is(kind: Kind, text: str) -> bool:

@@ -3,32 +3,42 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from satlab.link.plan import LinkPlan
 from satlab.report import measurements as read
-from satlab.report.page import Table, per_second
+from satlab.report.page import Axis, Plot, Series, Table, per_second
 from satlab.report.reported_run import ReportedRun
 from satlab.service.api.queue import Instance
 from satlab.service.pages import path_picture
 from satlab.service.pages.link_curves import SATELLITE, TERRESTRIAL, Curves, Points
 from satlab.service.pages.live_activity import NOTHING, Activity
 from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture
-from satlab.service.pages.svg_charts import Chart, chart
+
+CHART_PX = 190
+"""Height of a chart."""
+Shown = tuple[float | None, float | None]
+"""Times that are shown: from and until, s since the start of the scenario; None: from the first,
+until the last one. A negative one counts from the last.
+"""
+WHOLE: Shown = (None, None)
 
 
 @dataclass(frozen=True)
 class LinkView:
     """The link of a run: its picture, and the curves of the chosen hop and of the calibration.
 
-    During the run also the queues and the activity of the nodes.
+    `span`: first and last time of the curves, s. During the run also the queues and the activity of
+    the nodes.
     """
 
     pictures: tuple[Picture, ...]
-    charts: tuple[Chart, ...]
-    calibration: tuple[Chart, ...]
+    charts: tuple[Plot, ...]
+    calibration: tuple[Plot, ...]
+    span: tuple[float, float]
     queues: Table | None
     activity: Activity
 
@@ -56,6 +66,7 @@ def link_view(
     *,
     ended: bool,
     hop: str,
+    shown: Shown = WHOLE,
     activity: Activity = NOTHING,
 ) -> LinkView:
     """Return the view of a link. Times of the curves count from the start of the scenario.
@@ -63,55 +74,125 @@ def link_view(
     Before it they count from the start of the lab, and are those of the calibration.
     """
     pictures = path_picture.pictures(Figures(curves, plan, start_s, ended, activity))
+    began_s = start_s or 0.0
+    times = [t - began_s for t, _ in curves.rate_mbps(FORWARD)]
+    span = _span(shown, max(times, default=0.0))
     return LinkView(
         pictures,
-        _charts(curves, plan, hop, (start_s or 0.0, None)),
-        _charts(curves, plan, hop, (0.0, start_s)) if start_s else (),
+        _charts(_Cut(curves, began_s, *span), plan, hop, ended=ended),
+        _charts(_Cut(curves, 0.0, 0.0, start_s), plan, hop, ended=True) if start_s else (),
+        span,
         None if ended else curves.queues.table(),
         activity,
     )
 
 
-def _charts(
-    curves: Curves, plan: LinkPlan | None, hop: str, span: tuple[float, float | None]
-) -> tuple[Chart, ...]:
-    def cut(points: Points) -> Points:
-        start, end = span
-        return [
-            (t - start, value) for t, value in points if t >= start and (end is None or t < end)
-        ]
+def _span(shown: Shown, last_s: float) -> tuple[float, float]:
+    """Return the first and last time that is shown, s; everything if what was asked for is empty."""
+    last_s = max(last_s, 1.0)
+    start_s, end_s = (
+        usual if asked is None else asked + last_s if asked < 0 else asked
+        for asked, usual in zip(shown, (0.0, last_s), strict=True)
+    )
+    start_s, end_s = max(start_s, 0.0), min(end_s, last_s)
+    return (start_s, end_s) if start_s < end_s else (0.0, last_s)
 
+
+@dataclass(frozen=True)
+class _Cut:
+    """Curves of a link between two times, s since `began_s`."""
+
+    curves: Curves
+    began_s: float
+    start_s: float
+    end_s: float
+
+    def of(self, points: Points) -> Points:
+        """Return the points between these times."""
+        since = ((t - self.began_s, value) for t, value in points)
+        return [(t, value) for t, value in since if self.start_s <= t <= self.end_s]
+
+
+def _charts(cut: _Cut, plan: LinkPlan | None, hop: str, *, ended: bool) -> tuple[Plot, ...]:
+    curves = cut.curves
     directions = (
         TERRESTRIAL if hop == path_picture.TERRESTRIAL else SATELLITE if hop == PATH else (hop,)
     )
     names = {direction: direction.replace("_", " ") for direction in directions}
     bounded = directions[0]
-    rates = [(f"{names[each]} link", cut(curves.rate_mbps(each))) for each in directions]
-    capacity = cut(_capacity_mbps(curves, plan, bounded))
+    rates = [(f"{names[each]} link", cut.of(curves.rate_mbps(each))) for each in directions]
     of = "forward capacity" if hop == PATH else "capacity"
-    charts = [chart("Link goodput", "Mbit/s", rates, (of, capacity))]
+    limit = (of, cut.of(_capacity_mbps(curves, plan, bounded)))
+    made = Charts(ended=ended, key=f"{'end' if ended else 'live'}-{cut.began_s:g}", span=cut)
+    made.add("Link goodput", "Mbit/s", rates, limit)
     queued = (FORWARD,) if hop == PATH else directions
-    queue_title = "Forward link queue" if hop == PATH else "Queue"
     names = {each: "queue" if len(queued) == 1 else names[each] for each in queued}
-    charts.append(
-        chart(
-            queue_title,
-            "kB",
-            [(names[each], cut(curves.queue_kb(each))) for each in queued],
-            colours=(3, 4),
-        )
-    )
+    queues = [(names[each], cut.of(curves.queue_kb(each))) for each in queued]
+    made.add("Forward link queue" if hop == PATH else "Queue", "kB", queues, colours=(3, 4))
     if hop != PATH:
-        missing = [(each.replace("_", " "), cut(curves.missing(each))) for each in directions]
-        charts.append(chart("Dropped or lost", "packets/s", missing, colours=(2, 4)))
+        missing = [(each.replace("_", " "), cut.of(curves.missing(each))) for each in directions]
+        made.add("Dropped or lost", "packets/s", missing, colours=(2, 4))
     if hop in SATELLITE:
-        level = cut(curves.points(hop, lambda counts: counts.es_n0_db))
-        needed = cut(curves.points(hop, lambda counts: counts.threshold_db))
+        level = cut.of(curves.points(hop, lambda counts: counts.es_n0_db))
+        needed = cut.of(curves.points(hop, lambda counts: counts.threshold_db))
         if level:
-            charts.append(
-                chart("Es/N0", "dB", [("Es/N0", level)], ("needed by the MODCOD", needed))
-            )
-    return tuple(charts)
+            made.add("Es/N0", "dB", [("Es/N0", level)], ("needed by the MODCOD", needed))
+    return tuple(made.plots)
+
+
+class Charts:
+    """Makes charts over seconds; their legends are texts beside them."""
+
+    def __init__(self, *, ended: bool, key: str, span: _Cut | None = None) -> None:
+        self.plots: list[Plot] = []
+        self._ended, self._key = ended, key
+        self._range = None if span is None else (span.start_s, span.end_s)
+
+    def add(
+        self,
+        title: str,
+        unit: str,
+        curves: Sequence[tuple[str, Points]],
+        limit: tuple[str, Points] | None = None,
+        colours: Sequence[int] = (1, 2, 3, 4, 5, 6),
+    ) -> None:
+        """Add a chart of curves of (time in s, value), each with the number of its colour. The name
+        of each has its last value, after the end its largest one.
+
+        `limit` is a bound of the first curve, such as the capacity. The y axis contains 0.
+        """
+        lines = [
+            _series(name, points, f"--c{colour}", unit, ended=self._ended)
+            for colour, (name, points) in zip(cycle(colours), curves, strict=False)
+        ]
+        if limit is not None and limit[1]:
+            lines.append(_series(*limit, "--muted", unit, ended=self._ended))
+        plot = Plot(
+            key=f"{self._key}-{title}",
+            title=f"{title} ({unit})",
+            caption=", ".join(one.name for one in lines),
+            x=Axis("Time (s)", range=self._range, from_zero=True),
+            y=(Axis("", from_zero=True),),
+            series=lines,
+            height=CHART_PX,
+            table=Table(()),
+            has_legend=False,
+        )
+        self.plots.append(plot)
+
+
+def _series(name: str, points: Points, colour: str, unit: str, *, ended: bool) -> Series:
+    values = [value for _, value in points]
+    said = "nothing" if ended else "no sample yet"
+    if values:
+        said = f"max. {_quantity(max(values), unit)}" if ended else _quantity(values[-1], unit)
+    dash = "dash" if colour == "--muted" else "solid"
+    times = [t for t, _ in points]
+    return Series(f"{name}: {said}", times, values, colour=colour, dash=dash)
+
+
+def _quantity(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 @dataclass(frozen=True)
@@ -141,17 +222,16 @@ class Overlaid:
         ]
 
 
-def overlaid(runs: Sequence[Overlaid]) -> tuple[Chart, ...]:
+def overlaid(runs: Sequence[Overlaid]) -> tuple[Plot, ...]:
     """Return charts of several runs, a colour for each: link and queue, and what senders of bulk
     transfers saw.
     """
     colours = [run.colour for run in runs]
     rates = [(run.name, run.of_link(run.curves.rate_mbps(FORWARD))) for run in runs]
     queues = [(run.name, run.of_link(run.curves.queue_kb(FORWARD))) for run in runs]
-    charts = [
-        chart("Forward link goodput", "Mbit/s", rates, colours=colours),
-        chart("Forward link queue", "kB", queues, colours=colours),
-    ]
+    made = Charts(ended=True, key="compare")
+    made.add("Forward link goodput", "Mbit/s", rates, colours=colours)
+    made.add("Forward link queue", "kB", queues, colours=colours)
     for title, unit, metric, scale in (
         ("Congestion window", "MB", "cwnd_bytes", 1e-6),
         ("RTT at the sender", "ms", "tcp_rtt_ms", 1.0),
@@ -161,8 +241,8 @@ def overlaid(runs: Sequence[Overlaid]) -> tuple[Chart, ...]:
         ]
         if found:
             drawn = [(run.name, points) for run, points in found]
-            charts.append(chart(title, unit, drawn, colours=[run.colour for run, _ in found]))
-    return tuple(charts)
+            made.add(title, unit, drawn, colours=[run.colour for run, _ in found])
+    return tuple(made.plots)
 
 
 def _capacity_mbps(curves: Curves, plan: LinkPlan | None, direction: str) -> Points:

@@ -33,7 +33,16 @@ POLICY = (
 """Scripts, styles and images only from this server, nothing inline."""
 
 _REPORT_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
-_TITLES = {403: "Not allowed", 404: "Not found", 409: "Not possible", 429: "Too many requests"}
+_TITLES = {
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not possible",
+    413: "Too large",
+    429: "Too many requests",
+}
+SESSION_ENDED = (
+    "Your session has ended. Log in, then go back in the browser: it has kept what you typed."
+)
 
 
 class LoginNeededError(Exception):
@@ -54,6 +63,8 @@ class Page(APIRoute):
                 back = "" if path == f"{PAGES}/" else f"?{urlencode({'back': path})}"
                 return see(f"/login{back}")
             except ApiError as error:
+                if error.status == HTTPStatus.FORBIDDEN and user_of(request) is None:
+                    return problem(request, error.status, SESSION_ENDED, "Log in first")
                 message = error.body.get("error") or error.body.get("msg") or ""
                 if error.status == HTTPStatus.NOT_FOUND:  # OpenBACH's words name tables
                     message = (
@@ -85,14 +96,19 @@ def render(
     return HTMLResponse(text, status, {"content-security-policy": POLICY})
 
 
-def problem(request: Request, status: int, message: str) -> HTMLResponse:
-    title = _TITLES.get(status, "The request failed")
+def problem(request: Request, status: int, message: str, title: str = "") -> HTMLResponse:
+    """Return a page that says what is wrong in one sentence."""
+    title = title or _TITLES.get(status, "The request failed")
     return render(request, "problem.html", status, title=title, message=message)
 
 
 def words_of(error: ApiError) -> str:
-    """Return the message of an answer of the API, with its details."""
-    details = error.body.get("error_message") or error.body.get("faults") or []
+    """Return the message of an answer of the API, with its details; of a run that cannot be the
+    faults alone, which name what to change.
+    """
+    if faults := error.body.get("faults"):  # a form has no options of the command line
+        return "; ".join(str(each).replace(", or a longer --deadline", "") for each in faults)
+    details = error.body.get("error_message") or []
     if isinstance(details, dict):
         details = [f"{name}: {value}" for name, value in details.items()]
     return "; ".join(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import polars as pl
 
@@ -93,6 +94,26 @@ def matching(runs: Sequence[Listed], text: str, status: str) -> list[Listed]:
         for run in runs
         if (not status or run.state.word == status) and all(word in run.words for word in words)
     ]
+
+
+COLUMNS = ("Status", "Values", "Figures", "Launched", "Elapsed", "User")
+USUAL_COLUMNS = COLUMNS[:-1]
+SORTED_BY: Mapping[str, Callable[[Listed], Any]] = {
+    "run": lambda run: (run.scenario, run.launched),
+    "status": lambda run: run.state.word,
+    "launched": lambda run: run.launched,
+    "elapsed": lambda run: run.elapsed or 0.0,
+    "user": lambda run: run.user,
+}
+"""Columns by which the list can be sorted, and the key of a run."""
+
+
+def ordered(runs: Sequence[Listed], sort: str) -> list[Listed]:
+    """Return the runs in the order of a column of SORTED_BY, descending with "-" in front of it;
+    '' keeps their order.
+    """
+    key = SORTED_BY.get(sort.removeprefix("-"))
+    return sorted(runs, key=key, reverse=sort.startswith("-")) if key else list(runs)
 
 
 def of_instance(context: Context, instance: Instance, note: RunNote, now: float) -> Listed:

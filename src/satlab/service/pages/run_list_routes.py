@@ -7,7 +7,7 @@ import tempfile
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import polars as pl
 from fastapi import APIRouter, Query, Request, Response
@@ -36,6 +36,8 @@ MAX_ROWS = 4_000_000
 
 Number = Annotated[int, Query(ge=1, le=100000)]
 Text = Annotated[str, Query(max_length=200)]
+Sort = Annotated[str, Query(pattern=rf"^(-?({'|'.join(run_list.SORTED_BY)}))?$")]
+Columns = Annotated[list[str] | None, Query(max_length=len(run_list.COLUMNS))]
 Keys = Annotated[list[str] | None, Query(max_length=MAX_COMPARED)]
 Format = Literal["csv", "parquet"]
 _MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
@@ -49,11 +51,21 @@ def listed(
     page: Number = 1,
     q: Text = "",
     status: Text = "",
+    sort: Sort = "",
+    column: Columns = None,
 ) -> Response:
-    """List runs: pinned runs first, then the newest."""
+    """List runs: pinned runs first, then the newest; or sorted by a column."""
     visible = run_list.all_runs(context, user)
-    found = run_list.matching(visible, q, status)
+    found = run_list.ordered(run_list.matching(visible, q, status), sort)
     shown = found[(page - 1) * MAX_SHOWN : page * MAX_SHOWN]
+    chosen = [each for each in run_list.COLUMNS if each in (column or run_list.USUAL_COLUMNS)]
+
+    def again(**changed: str) -> str:
+        """Return the query of this list, with changes."""
+        asked = {"q": q, "status": status, "sort": sort} | changed
+        given = [(name, text) for name, text in asked.items() if text]
+        return urlencode(given + [("column", each) for each in column or ()])
+
     return render(
         request,
         "runs.html",
@@ -69,7 +81,11 @@ def listed(
         statuses=[
             each.word for each in run_pages.STATES if any(run.state == each for run in visible)
         ],
-        query=urlencode({"q": q, "status": status}) if q or status else "",
+        sort=sort,
+        sorted_by=run_list.SORTED_BY,
+        columns=chosen,
+        all_columns=run_list.COLUMNS,
+        again=again,
     )
 
 
@@ -98,9 +114,9 @@ def _instance_of(context: Context, user: User, filled: dict[str, str]) -> int:
 
 
 def _back(filled: dict[str, str]) -> Response:
-    """Lead back to the list as it was filtered."""
-    query = {name: text for name in ("q", "status", "page") if (text := filled.get(name, ""))}
-    return see(f"/runs?{urlencode(query)}" if query else "/runs")
+    """Lead back to the list as it was filtered and sorted."""
+    query = urlencode(parse_qsl(filled.get("back", "")[:2000]))
+    return see(f"/runs?{query}" if query else "/runs")
 
 
 # --- runs of the command line ---------------------------------------------------------------------
@@ -226,7 +242,7 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
     """
     chosen = _chosen(context, user, run or [])
     view = run_pages.results([folder for _, folder in chosen], "compared")
-    values: dict[str, object] = {"differences": None, "charts": (), "names": ()}
+    values: dict[str, object] = {"differences": None, "samples": (), "charts": (), "names": ()}
     if view is not None:
         compared = [
             comparison.Compared(
@@ -247,6 +263,7 @@ def compare(request: Request, user: Viewer, context: RequestContext, run: Keys =
         ]
         values = {
             "differences": comparison.differences(compared, groups),
+            "samples": comparison.samples(compared, groups),
             "charts": link_view.overlaid(drawn),
             "names": [view.names[run.manifest.run_id] for run in view.runs],
         }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Routes below `/ui` of one run: its page while it runs and after, stop, logs, note, removal."""
 
+import shlex
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
@@ -8,6 +10,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from satlab.common.errors import ConfigError
+from satlab.run import scenario_run
 from satlab.service.api import access
 from satlab.service.api.access import RunInstance
 from satlab.service.api.api_answers import ApiError
@@ -18,6 +21,7 @@ from satlab.service.pages import (
     launch_form,
     link_view,
     live_activity,
+    path_picture,
     rendering,
     run_list,
     run_logs,
@@ -30,6 +34,33 @@ from satlab.service.pages.server_sent_events import Events
 router = APIRouter(route_class=Page, include_in_schema=False)
 Hop = Annotated[Literal["", "forward", "return", "terrestrial"], Query()]
 """The hop of the path whose curves are shown (path_picture.HOPS)."""
+Time = Annotated[str, Query(pattern=r"^(-?[0-9]{1,7}(\.[0-9]{0,3})?)?$")]
+"""A time in s, negative: from the last one; '' for the first or last one (link_view.Shown)."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What of a run's link is shown."""
+
+    hop: Hop = ""
+    since: Time = ""
+    until: Time = ""
+
+    @property
+    def shown(self) -> link_view.Shown:
+        """Return the times that are shown."""
+        since, until = (float(text) if text else None for text in (self.since, self.until))
+        return (since, until)
+
+    @property
+    def zoom(self) -> str:
+        """Return the times as the end of an address."""
+        given = {"since": self.since, "until": self.until}
+        chosen = urlencode({name: text for name, text in given.items() if text})
+        return f"&{chosen}" if chosen else ""
+
+
+Viewing = Annotated[View, Depends()]
 
 
 def _viewed(number: int, user: Viewer, context: RequestContext) -> Instance:
@@ -41,7 +72,7 @@ Viewed = Annotated[Instance, Depends(_viewed)]
 
 
 @router.get("/runs/{number}")
-def run(request: Request, instance: Viewed, context: RequestContext, hop: Hop = "") -> Response:
+def run(request: Request, instance: Viewed, context: RequestContext, viewing: Viewing) -> Response:
     """Show the progress or the results of one instance."""
     folder = run_pages.folder_of(context, instance)
     view = run_pages.results([folder], instance.scenario) if folder and instance.ended else None
@@ -56,7 +87,7 @@ def run(request: Request, instance: Viewed, context: RequestContext, hop: Hop = 
         relaunch=_relaunch(context, instance),
         note=context.run_notes.of(instance.id),
         logs=run_logs.logs(run_logs.files(context, folder, instance.run_id), instance),
-        **_live(request, context, instance, hop),
+        **_live(request, context, instance, viewing),
     )
 
 
@@ -76,13 +107,13 @@ def _relaunch(context: Context, instance: Instance) -> str:
 
 
 @router.get("/runs/{number}/live")
-def live(request: Request, instance: Viewed, context: RequestContext, hop: Hop = "") -> Response:
+def live(request: Request, instance: Viewed, context: RequestContext, view: Viewing) -> Response:
     """Return the part of an instance's page that changes while it runs."""
-    return render(request, "live.html", **_live(request, context, instance, hop))
+    return render(request, "live.html", **_live(request, context, instance, view))
 
 
 @router.get("/runs/{number}/events", dependencies=[Depends(_viewed)])
-def events(request: Request, number: int, context: RequestContext, hop: Hop = "") -> Response:
+def events(request: Request, number: int, context: RequestContext, view: Viewing) -> Response:
     """Send that part as server-sent events while the instance runs and the account may see it."""
 
     def current() -> tuple[str, bool] | None:
@@ -90,13 +121,13 @@ def events(request: Request, number: int, context: RequestContext, hop: Hop = ""
             instance = access.scenario_instance(context, rendering.viewer(request), number)
         except (ApiError, rendering.LoginNeededError):
             return None  # the session has ended, or the account may no longer see the instance
-        page = render(request, "live.html", **_live(request, context, instance, hop))
+        page = render(request, "live.html", **_live(request, context, instance, view))
         return bytes(page.body).decode(), instance.ended
 
     return Events(current, request.app.state.listeners)
 
 
-def _live(request: Request, context: Context, instance: Instance, hop: str) -> dict[str, object]:
+def _live(request: Request, context: Context, instance: Instance, view: View) -> dict[str, object]:
     folder = run_pages.folder_of(context, instance)
     curves = request.app.state.link_curves.curves(folder) if folder else None
     ahead = (
@@ -107,7 +138,9 @@ def _live(request: Request, context: Context, instance: Instance, hop: str) -> d
         start_s = link_view.scenario_start_s(curves, instance)
         plan, ended = link_view.plan_of(folder), instance.ended
         activity = live_activity.of(instance.progress, ended=ended)
-        link = link_view.link_view(curves, plan, start_s, ended=ended, hop=hop, activity=activity)
+        link = link_view.link_view(
+            curves, plan, start_s, ended=ended, hop=view.hop, shown=view.shown, activity=activity
+        )
     now = context.clock()
     return {
         "instance": instance,
@@ -116,11 +149,20 @@ def _live(request: Request, context: Context, instance: Instance, hop: str) -> d
         "phase": run_pages.phase(instance, ahead),
         "steps": run_pages.steps(instance, instance.stopped or now),
         "path_view": link,
-        "hop": hop,
+        "hop": view.hop,
+        "zoom": view.zoom,
+        "shells": [] if link is None or instance.ended else _shells(instance),
         "elapsed": (instance.stopped or now) - instance.launched,
         "left": time_left.time_left(request.app.state.earlier_runs, instance, now),
         "pressure": None if instance.ended else run_pages.host_pressure(),
     }
+
+
+def _shells(instance: Instance) -> list[str]:
+    """Return the commands that open a shell in the nodes of an instance's lab."""
+    lab = scenario_run.lab_id(instance.run_id or "")
+    nodes = (name.lower() for name in path_picture.NODES if name != "SAT")
+    return [shlex.join(["sudo", "./satlab", "shell", node, "--lab", lab]) for node in nodes]
 
 
 @router.get("/runs/{number}/logs/{name}")

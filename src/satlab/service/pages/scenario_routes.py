@@ -7,7 +7,7 @@ What the REST API refuses is shown, and not stored.
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -21,7 +21,7 @@ from satlab.service.api.api_answers import ApiError, not_found
 from satlab.service.api.dependencies import Context, RequestContext
 from satlab.service.api.project_store import Document
 from satlab.service.api.routes import scenarios as api_scenarios
-from satlab.service.pages import launch_form, rendering
+from satlab.service.pages import launch_form, rendering, scenario_graph
 from satlab.service.pages.rendering import Filled, Page, Viewer, render, see
 
 router = APIRouter(route_class=Page, include_in_schema=False)
@@ -115,7 +115,35 @@ def edit(
     """Show a scenario as text that can be changed."""
     document = _scenarios(context, user, project, name)[name]
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    return render(request, "edit.html", project=project, name=name, text=text, fault="")
+    return _edit_page(request, project, name, text)
+
+
+def _edit_page(
+    request: Request,
+    project: str,
+    name: str,
+    text: str,
+    fault: str = "",
+    status: int = HTTPStatus.OK,
+) -> Response:
+    values = {"project": project, "name": name, "text": text, "fault": fault, **_graph(text)}
+    if fault and values["wrong"]:
+        values["wrong"] = "There is no graph of this text."
+    return render(request, "edit.html", status, **values)
+
+
+def _graph(text: str) -> dict[str, object]:
+    """Return the graph of a scenario's text, or what is wrong with the text."""
+    try:
+        return {"graph": scenario_graph.drawing(_parsed(text)), "wrong": ""}
+    except ApiError as error:
+        return {"graph": "", "wrong": f"{error}."}
+
+
+@router.post("/scenarios/{project}/{name}/graph")
+def graph(request: Request, user: Runner, filled: Filled) -> Response:
+    """Return the graph of a scenario's text."""
+    return render(request, "graph.html", **_graph(filled.get("document", "")))
 
 
 @router.post("/scenarios/{project}/{name}/edit")
@@ -129,13 +157,7 @@ def save(
     try:
         return _store(project, name, user, text, context)
     except ApiError as error:
-        values = {
-            "project": project,
-            "name": name,
-            "text": text,
-            "fault": rendering.words_of(error),
-        }
-        return render(request, "edit.html", error.status, **values)
+        return _edit_page(request, project, name, text, rendering.words_of(error), error.status)
 
 
 async def file_of(request: Request, context: RequestContext) -> bytes:
@@ -168,7 +190,7 @@ def upload(
     most = context.settings.body_bytes
     try:
         if len(data) > most:
-            raise ApiError(HTTPStatus.BAD_REQUEST, f"it has more than {most} bytes")
+            raise ApiError(HTTPStatus.BAD_REQUEST, f"The file is larger than {most / 1e6:.3g} MB")
         return _store(project, "", user, data, context)
     except ApiError as error:
         fault = rendering.words_of(error)
@@ -177,14 +199,25 @@ def upload(
 
 def _store(project: str, name: str, user: User, text: str | bytes, context: Context) -> Response:
     """Store a scenario as a version of `name`, or as a new one, and show it. Raises ApiError."""
-    try:
-        document = strict_json.loads(text)
-        if not isinstance(document, dict):
-            raise ValueError("a scenario is an object")
-    except ValueError as error:
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"it is not JSON: {error}") from error
+    document = _parsed(text)
     if name and document.get("name") == name:
         api_scenarios.change(project, name, user, document, context)
     else:
         api_scenarios.create(project, user, document, context)
     return see(f"/scenarios/{quote(project, safe='')}/{quote(str(document['name']), safe='')}")
+
+
+def _parsed(text: str | bytes) -> dict[str, Any]:
+    """Return the object of a scenario's text. Raises ApiError with one sentence."""
+    if not text.strip():
+        raise ApiError(HTTPStatus.BAD_REQUEST, "It is empty")
+    try:
+        document = strict_json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"It is not JSON: {error.msg}, {place}") from error
+    except ValueError as error:
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"It is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ApiError(HTTPStatus.BAD_REQUEST, "A scenario is a JSON object: { ... }")
+    return document

@@ -3,12 +3,15 @@
 
 import html
 import json
+import re
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from satlab.common import paths
 from satlab.service.api.dependencies import Context
+from satlab.service.pages import scenario_graph
 from satlab.service.pages.test_pages import ORIGIN, post, text_of
 
 EDIT = "/scenarios/satlab/ping/edit"
@@ -80,6 +83,78 @@ def test_p352_what_is_not_a_scenario_is_refused(
     before = ping(context)
     assert post(runner, EDIT, document=document).status_code == 400
     assert ping(context) == before
+
+
+# --- graph ----------------------------------------------------------------------------------------
+
+GRAPH = "/scenarios/satlab/ping/graph"
+
+
+def drawn(**document: Any) -> str:
+    return str(scenario_graph.drawing(document))
+
+
+def test_the_graph_shows_who_waits_for_whom_and_who_stops_whom(runner: TestClient) -> None:
+    scenario = json.loads((paths.SCENARIOS / "page_load.json").read_text())
+    found = {one.number: one for one in scenario_graph.functions(scenario)}
+    assert (found[1].name, found[1].what) == ("web server", "satlab_web_server on server")
+    assert found[4].waits == (("launched_ids", 1),) and found[2].waits == (("finished_ids", 4),)
+    assert found[3].stops == (1,)
+    text = drawn(**scenario)
+    boxes = re.findall(r'<rect x="(\d+)" y="(\d+)"', text)
+    rows = [int(y) for _, y in boxes]
+    assert rows[0] < rows[1] < rows[2] < rows[3], "each below what it waits for"
+    assert text.count('stroke="var(--bad)"') == 1 and text.count('stroke="var(--c1)"') == 3
+    page = runner.get(f"/ui{EDIT}").text
+    assert '<div id="graph"' in page and "<svg" in page
+    assert " style=" not in page and "onload" not in page
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        None,
+        7,
+        [7, {"id": "x"}, {"id": True}, {}],
+        [
+            {"id": 1, "wait": {"finished_ids": [2, "a", 99]}},
+            {"id": 2, "wait": {"finished_ids": [1]}},
+        ],
+        [
+            {
+                "id": 1,
+                "wait": 3,
+                "stop_job_instances": [],
+                "label": {"a": 1},
+                "start_job_instance": 4,
+            }
+        ],
+        [{"id": number, "wait": {"finished_ids": [number - 1]}} for number in range(500)],
+        [
+            {"id": n, "label": "x" * 9999, "wait": {"ended_ids": [*range(200)] * 9}}
+            for n in range(99)
+        ],
+    ],
+    ids=["none", "number", "no ids", "circle", "odd", "many", "all wait for all"],
+)
+def test_a_graph_of_anything_is_drawn(listed: object) -> None:
+    text = drawn(openbach_functions=listed)
+    assert text.startswith(("<svg", "<p"))
+    assert text.count("<rect") <= scenario_graph.MOST_FUNCTIONS
+    assert len(text) < 300_000
+
+
+def test_the_graph_follows_the_text_and_says_what_is_wrong_with_it(
+    runner: TestClient, viewer: TestClient, anonymous: TestClient
+) -> None:
+    hostile = {"id": 1, "label": "<script>alert(1)</script>", "start_job_instance": {}}
+    answer = post(runner, GRAPH, document=json.dumps({"openbach_functions": [hostile]}))
+    assert answer.status_code == 200
+    assert "<script" not in answer.text and "&lt;script&gt;" in answer.text
+    broken = post(runner, GRAPH, document='{"a": 1,\n oops}')
+    assert "line 2, column 2" in text_of(broken.text) and "<svg" not in broken.text
+    for client in (viewer, anonymous):
+        assert post(client, GRAPH, document="{}").status_code == 403
 
 
 UPLOAD = "/upload/satlab"

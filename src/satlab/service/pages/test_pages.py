@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
+from satlab.run import scenario_run
 from satlab.service.api.account_store import Role, User
 from satlab.service.api.conftest import (
     HOST,
@@ -306,7 +307,13 @@ def test_a_run_from_launch_to_report(
     clock.now += 5
     assert "Preparing the run" in text_of(runner.get(f"/ui/runs/{number}/live").text)
     shutil.copytree(measured, context.settings.runs / run_id)
-    assert 'role="img"' in runner.get(f"/ui/runs/{number}/live").text
+    live = runner.get(f"/ui/runs/{number}/live?since=1&until=3").text
+    assert 'role="img"' in live and 'data-span="1.0 3.0"' in live
+    assert "&amp;since=1&amp;until=3#path" in live, "a hop is chosen within the same time"
+    lab = scenario_run.lab_id(run_id)
+    assert f"sudo ./satlab shell proxy-gw --lab {lab}</code>" in live
+    assert " style=" not in live, "the policy of the pages refuses it"
+    assert runner.get(f"/ui/runs/{number}/live?since=<script>").status_code == 400
     helper.end(run_id, 0)
     context.queue.step()
     page = text_of(runner.get(f"/ui/runs/{number}").text)
@@ -361,10 +368,10 @@ def test_a_stream_ends_with_the_session_the_right_and_the_server(
     app.state.listeners.period_s = 0.01
 
     def log_out_meanwhile(
-        _: Request, context: Context, instance: Instance, hop: str
+        _: Request, context: Context, instance: Instance, view: run_routes.View
     ) -> dict[str, object]:
         runner.post("/ui/logout", headers=ORIGIN)
-        return live(_, context, instance, hop)
+        return live(_, context, instance, view)
 
     live = run_routes._live
     monkeypatch.setattr(run_routes, "_live", log_out_meanwhile)

@@ -10,6 +10,7 @@ import pytest
 
 from collect.fixtures.example_run import link_plan
 from satlab.link.plan import LinkPlan
+from satlab.report.page import Plot, Series
 from satlab.service.pages import link_view, path_picture
 from satlab.service.pages.link_curves import DIRECTIONS, Curves
 from satlab.service.pages.live_activity import NOTHING
@@ -86,8 +87,8 @@ def test_the_capacity_follows_the_modcod() -> None:
     assert box.lines[0] == "9.8 of 39.5 Mbit/s"
     assert box.lines[3] == "QPSK 1/2, Es/N0 3.0 dB"
     steps = link_view.link_view(figures.curves, PLAN, None, ended=False, hop=FORWARD).charts[0]
-    assert [line.name for line in steps.lines] == ["forward link", "capacity"]
-    assert steps.lines[1].last == "39.5 Mbit/s"
+    assert [line.name.partition(":")[0] for line in steps.series] == ["forward link", "capacity"]
+    assert steps.series[1].name == "capacity: 39.5 Mbit/s"
 
 
 def test_what_is_not_known_is_not_made_up() -> None:
@@ -152,23 +153,46 @@ def test_nothing_leaves_the_picture_or_covers_something_else(place: int) -> None
     assert {box.hop for box in picture.boxes} == set(HOPS)
 
 
+def times_of(chart: Plot) -> list[float]:
+    first = chart.series[0]
+    assert isinstance(first, Series)
+    return [float(t) for t in first.x]
+
+
 @pytest.mark.parametrize("hop", HOPS)
 def test_times_begin_with_the_scenario_and_the_calibration_is_apart(hop: str) -> None:
     curves = curves_of(10, out_bytes=1000, es_n0_db=17.0, threshold_db=-2.35, modcod_id=1)
     before = link_view.link_view(curves, PLAN, None, ended=False, hop=hop)
     assert before.calibration == ()
-    assert before.charts[1].x_ticks[-1].text == "8"
+    assert before.span == (0.0, 9.75) and before.charts[1].x.range == before.span
     view = link_view.link_view(curves, PLAN, 6.0, ended=False, hop=hop)
-    assert view.charts[1].x_ticks[-1].text == "3"
-    assert view.calibration[1].x_ticks[-1].text == "5"
-    count = (
-        len(view.charts[0].lines[0].points.split()),
-        len(view.calibration[0].lines[0].points.split()),
-    )
+    assert view.charts[1].x.range == (0.0, 3.75)
+    assert view.calibration[1].x.range == (0.0, 6.0)
+    count = (len(times_of(view.charts[0])), len(times_of(view.calibration[0])))
     assert count == (8, 12), "each bin is in one of them"
     titles = [chart.title for chart in view.charts]
-    assert ("Es/N0" in titles) == (hop == FORWARD)
-    assert ("Dropped or lost" in titles) == (hop != PATH)
+    assert ("Es/N0 (dB)" in titles) == (hop == FORWARD)
+    assert ("Dropped or lost (packets/s)" in titles) == (hop != PATH)
+
+
+@pytest.mark.parametrize(
+    ("shown", "span"),
+    [
+        ((2.0, 4.0), (2.0, 4.0)),
+        ((-3.0, None), (6.75, 9.75)),
+        ((None, 5.0), (0.0, 5.0)),
+        ((8.0, 2.0), (0.0, 9.75)),
+        ((20.0, 30.0), (0.0, 9.75)),
+        ((-1e6, 1e6), (0.0, 9.75)),
+    ],
+)
+def test_a_part_of_the_time_is_shown(shown: link_view.Shown, span: tuple[float, float]) -> None:
+    curves = curves_of(10, out_bytes=1000)
+    view = link_view.link_view(curves, PLAN, None, ended=False, hop=PATH, shown=shown)
+    assert view.span == span
+    for chart in view.charts:
+        assert chart.x.range == span
+        assert all(span[0] <= t <= span[1] for t in times_of(chart))
 
 
 def test_a_plan_that_cannot_be_read_is_none(tmp_path: Path) -> None:

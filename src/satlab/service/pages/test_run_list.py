@@ -8,6 +8,7 @@ import dataclasses
 import gzip
 import io
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -20,10 +21,11 @@ from starlette.testclient import TestClient
 
 import collect
 from collect.fixtures import example_run
+from satlab.report import plot_svg
 from satlab.report.measurements import SummaryRecord
 from satlab.report.run_names import RunSettings
 from satlab.service.api import queue, run_notes
-from satlab.service.api.conftest import FakeHelper
+from satlab.service.api.conftest import Clock, FakeHelper
 from satlab.service.api.dependencies import Context
 from satlab.service.api.project_store import Project
 from satlab.service.api.run_notes import RunNote
@@ -72,6 +74,36 @@ def test_a_filter_shows_what_has_every_word(words: list[str]) -> None:
     assert run_list.matching(runs, "", "Stopped") == []
 
 
+def test_the_list_is_sorted_and_shows_the_chosen_columns(runner: TestClient, clock: Clock) -> None:
+    first = launch(runner)
+    clock.now += 5
+    second = launch(runner, **{"link.loss": "0.01"})
+
+    def numbers(query: str) -> list[str]:
+        return re.findall(
+            r'<span class="number">#(\d+)</span>', runner.get(f"/ui/runs{query}").text
+        )
+
+    assert numbers("") == [str(second), str(first)]
+    assert numbers("?sort=launched") == [str(first), str(second)]
+    page = runner.get("/ui/runs?sort=-launched&q=ping&column=Launched&column=User").text
+    assert 'aria-sort="descending"' in page and "sort=launched&amp;column=Launched" in page
+    assert 'data-label="User"' in page and 'data-label="Values"' not in page
+    assert 'data-label="User"' not in runner.get("/ui/runs").text
+    assert runner.get("/ui/runs?sort=<script>").status_code == 400
+    assert runner.get("/ui/runs?column=<script>").status_code == 200
+    back = post(runner, "/runs/pin", run=str(first), back="q=ping&sort=-launched&column=User")
+    assert back.headers["location"] == "/ui/runs?q=ping&sort=-launched&column=User"
+    odd = post(runner, "/runs/unpin", run=str(first), back="//evil.example/\r\nx: y=1")
+    assert odd.headers["location"].startswith("/ui/runs") and "\n" not in odd.headers["location"]
+
+
+def test_runs_without_a_time_are_sorted_first() -> None:
+    runs = [listed(1), dataclasses.replace(listed(2), elapsed=None), listed(3)]
+    assert [run.key for run in run_list.ordered(runs, "elapsed")] == ["2", "1", "3"]
+    assert run_list.ordered(runs, "") == runs
+
+
 @pytest.mark.promise("P62")
 def test_the_list_is_filtered_and_shows_values(runner: TestClient) -> None:
     first = launch(runner, **{"link.loss": "0.01"})
@@ -93,7 +125,7 @@ def test_the_list_is_filtered_and_shows_values(runner: TestClient) -> None:
 def test_pinned_runs_come_first_and_notes_are_found(runner: TestClient) -> None:
     first, second = launch(runner), launch(runner)
     assert (
-        post(runner, "/runs/pin", run=str(first), q="ping", page="1").headers["location"]
+        post(runner, "/runs/pin", run=str(first), back="q=ping&page=1").headers["location"]
         == "/ui/runs?q=ping&page=1"
     )
     page = runner.get("/ui/runs").text
@@ -425,6 +457,10 @@ def test_what_was_cut_off_counts_as_longest_and_what_failed_has_no_value() -> No
     many = Compared("3", "#3", settings["yes"], tuple(page(2000.0 + n, "ok", n) for n in range(20)))
     (figure,) = comparison.figures([base, many], comparison.groups([base, many]))
     assert figure.lines[1].percentiles == "p75 2,014, p95 2,018"
+    (plot,) = comparison.samples([base, other, many], comparison.groups([base, other, many]))
+    assert plot.title == "Page Load Time, HTTP/3 kepler (ms)"
+    assert [len(one.y) for one in plot.series] == [5, 21], "what was cut off has no place"
+    assert plot_svg.drawing(plot, 480).count("<circle") == 26
 
 
 def test_a_comparison_shows_differences_and_one_chart(
@@ -450,7 +486,7 @@ def test_a_comparison_shows_differences_and_one_chart(
         "needs 5 samples of each",
     ):
         assert expected in seen
-    assert page.count('class="curve') == 8, "goodput, queue, window and RTT of both"
+    assert page.count("<polyline") == 8, "goodput, queue, window and RTT of both"
     for title in ("Forward link goodput", "Forward link queue", "Congestion window", "RTT at the"):
         assert title in seen
     assert "command line" not in seen, "runs are named by what differs"

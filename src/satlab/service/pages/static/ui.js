@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// Updates the page of an active run, and the number of runs to compare. Everything else works without scripts.
+// Updates the page of an active run, the number of runs to compare, and the picture of a scenario; zooms curves. Everything else works without scripts.
 "use strict";
 
 const PERIOD_MS = 1000;
@@ -28,7 +28,8 @@ function follow(live) {
   // What has the focus, what is unfolded, and how far a table is scrolled, stay so. A browser sends no click if a press
   // and its release meet different elements, so figures that arrive in between wait for the release.
   function replace(next) {
-    if (pressed) {
+    const typing = live.contains(document.activeElement) && document.activeElement.matches("input");
+    if (pressed || typing) {
       later = next;
       return;
     }
@@ -106,10 +107,60 @@ function takeToken(password) {
   password.form.querySelector("button").focus();
 }
 
+// Dragging over a curve shows its time range in all of them. Margins are those of the pictures (plot_svg.py), in their units.
+const LEFT = 64, RIGHT = 12;
+let dragged = null;
+
+function secondsAt(svg, event) {
+  const [from, to] = svg.closest(".charts").dataset.span.split(" ").map(Number);
+  const box = svg.getBoundingClientRect();
+  const unit = box.width / svg.viewBox.baseVal.width;
+  const share = ((event.clientX - box.left) / unit - LEFT) / (svg.viewBox.baseVal.width - LEFT - RIGHT);
+  return from + Math.min(Math.max(share, 0), 1) * (to - from);
+}
+
+addEventListener("pointerdown", (event) => {
+  const svg = event.button === 0 && event.pointerType === "mouse" && event.target.closest?.(".charts[data-span] svg");
+  dragged = svg ? { svg, from: secondsAt(svg, event), x: event.clientX } : null;
+});
+addEventListener("pointerup", (event) => {
+  if (!dragged || Math.abs(event.clientX - dragged.x) < 8) return;
+  const range = [dragged.from, secondsAt(dragged.svg, event)].sort((a, b) => a - b);
+  const query = new URLSearchParams(location.search);
+  query.set("since", range[0].toFixed(2));
+  query.set("until", range[1].toFixed(2));
+  location.assign(`${location.pathname}?${query}#curves`);
+});
+
+// Commands can be copied where the browser allows it.
+addEventListener("click", async (event) => {
+  const button = event.target.closest?.("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  document.getElementById("announce").textContent = "Copied";
+});
+if (navigator.clipboard) document.documentElement.classList.add("can-copy");
+
+// The picture of a scenario follows its text; the server draws it.
+function drawGraph(text) {
+  let timer = 0;
+  async function update() {
+    const answer = await fetch(text.dataset.graph, { method: "POST", body: new URLSearchParams({ document: text.value }), credentials: "same-origin", redirect: "error" });
+    const next = answer.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("graph");
+    if (next) document.getElementById("graph").replaceWith(next);
+  }
+  text.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => update().catch(() => {}), 400);
+  });
+}
+
 const live = document.querySelector("#live[data-running]");
 if (live) follow(live);
 const compare = document.querySelector("form[data-compare]");
 if (compare) count(compare);
+const graphed = document.querySelector("textarea[data-graph]");
+if (graphed) drawGraph(graphed);
 const faults = document.getElementById("faults");
 if (faults) faults.focus();
 const password = document.querySelector("form[action$='/login'] #password");
