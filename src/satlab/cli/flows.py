@@ -15,7 +15,6 @@ from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.files import new_folder
 from satlab.common.needs import NETNS
-from satlab.common.processes import stop_on_signal
 
 
 @command(epilog="Example: satlab flows flows.json --clock real --json")
@@ -53,6 +52,7 @@ def flows(
 
     Status 1: a flow failed.
     """
+    from satlab.common.processes import stop_on_signal
     from satlab.flows import known_rates, outcome_text, real_clock, satvirtual
 
     needs.ensure("virtual")
