@@ -41,7 +41,7 @@ RATES_MBPS = (250.0, 1100.0)
 """Layer-2 rates of the emulator."""
 SECONDS = 30.0
 DATAGRAM_BYTES = 1252
-FASTER, OF_WIRE, MEMORY_MB = 2.0, 1 / 1.2, 350.0
+FASTER, OF_WIRE, MEMORY_MB = 2.0, round(1 / 1.2, 2), 350.0
 """Promised: speed over ns-3's, a satellite link's over the wire's, and memory of 64 flows."""
 SOURCE = Path(__file__).with_name("dumbbell.cc")
 NS3 = ("core", "network", "internet", "point-to-point", "applications", "traffic-control")
