@@ -500,6 +500,48 @@ def bench_flows(
     return ExitStatus.OK
 
 
+@command(group=bench_app)
+def peers(
+    part: Annotated[
+        Literal["flows", "link"],
+        typer.Argument(help="flows: simulated flows, and ns-3. link: satlink, and a TUN copy."),
+    ] = "flows",
+    flows: Annotated[
+        list[int] | None,
+        typer.Option(help="Number of flows. Repeatable. Default: 1, 4, 16 and 64.", min=1, max=64),
+    ] = None,
+    links: Annotated[
+        list[str] | None,
+        typer.Option("--link", help="wire or a profile. Repeatable. Default: wire, geo, geo-dama."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds.", min=1, max=100)] = 5,
+    seconds: Annotated[
+        float, typer.Option(help="With link: duration of each flow, s.", min=1, max=600)
+    ] = 5,
+    results: Annotated[
+        Path | None, typer.Option(help="Also write the figures to this file of docs/results/.")
+    ] = None,
+    json_lines: JsonResult = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure satlab beside other programs: packets a second of CPU time, memory, and the ratios."""
+    from benches import peers_bench
+
+    if part == "flows":
+        needs.ensure("virtual", "link")
+        result = peers_bench.simulated(
+            flows or peers_bench.FLOWS, links or peers_bench.LINKS, rounds, ProgressLog(quiet)
+        )
+    else:
+        needs.ensure("lab")
+        needs.root(NETNS)
+        result = peers_bench.emulated(seconds, rounds, ProgressLog(quiet))
+    if results:
+        peers_bench.write(result, results)
+    show(result, peers_bench.lines(result), as_json=json_lines)
+    return ExitStatus.OK
+
+
 @command(group=bench_app, name="campaign")
 def bench_campaign(
     tasks: Annotated[

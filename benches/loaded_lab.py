@@ -64,9 +64,7 @@ class BenchLab:
 
     def rss_mb(self) -> float:
         """Return the largest resident memory of the emulator, MB."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        match = re.search(r"VmHWM:\s+(\d+) kB", status)
-        return int(match[1]) * 1024 / 1e6 if match else 0.0
+        return resident_mb(self.pid)
 
     def flow(self, sender: str, receiver: str, offered_bps: float, seconds: float) -> Flow:
         """Send UDP from one node to another, in large packets that the host or satlink cut.
@@ -118,6 +116,12 @@ class BenchLab:
             emulator_cores=cpu_s / seconds,
             emulator_us_per_packet=cpu_s / got[0] * 1e6 if got[0] else None,
         )
+
+
+def resident_mb(pid: int) -> float:
+    """Return the largest resident memory of a process so far, MB; 0 once it has ended."""
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) * 1024 / 1e6 if match else 0.0
 
 
 def udp_counts(

@@ -4,6 +4,7 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from benches import (
     bench_promises,
     flow_bench,
+    peers_bench,
     quic_bench,
     sandbox_cost,
     terminal_bench,
@@ -160,3 +162,53 @@ def test_what_sandboxes_cost_is_compared_by_medians() -> None:
     assert start.endswith("2.00 without, 39.0 ms more; promised: at most 50 ms")
     assert load.endswith("+0.0%; n 2, spread without 1.0%")
     assert goodput.endswith("10.00 without, -10.0%; n 1, spread without 0.0%")
+
+
+def programs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put shell scripts in place of satvirtual, ns-3 and the plan."""
+    link = [{"name": "forward", "in_packets": 1000}, {"name": "return", "in_packets": 500}]
+    burn = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"
+    for name, said in (("satvirtual", json.dumps({"link": link})), ("dumbbell", "700")):
+        (folder / name).write_text(f"#!/bin/sh\n{burn}; echo '{said}'\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setattr(paths, "SATVIRTUAL", folder / "satvirtual")
+    monkeypatch.setattr(peers_bench, "compiled", lambda _: folder / "dumbbell")
+    way = SimpleNamespace(udp_goodput_bps=1e6, queue_bytes=1000)
+    plan = SimpleNamespace(forward=way, return_=way, rtt_ms=SimpleNamespace(configured=500.0))
+    monkeypatch.setattr(peers_bench, "_plan", lambda *_: plan)
+
+
+def test_peers_are_compared_round_by_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs(tmp_path, monkeypatch)
+    result = peers_bench.simulated((1, 64), ("wire", "geo"), 2, ProgressLog(quiet=True))
+    wire, geo = result["cases"][0], result["cases"][2]
+    assert (wire["satvirtual"]["packets"], wire["ns-3"]["packets"]) == (1500, 700)
+    assert wire["over_ns3"] == pytest.approx(1500 / 700, rel=0.5)
+    assert 0.0 < wire["satvirtual"]["memory_mb"] < 20
+    assert (geo["ns-3"], geo["over_wire"]) == (None, pytest.approx(1, rel=0.5))
+    (tmp_path / "satvirtual").write_text("#!/bin/sh\necho broken >&2; exit 2\n")
+    with pytest.raises(HostError, match="broken"):
+        peers_bench.simulated((1,), ("wire",), 1, ProgressLog(quiet=True))
+
+
+def test_outcomes_that_differ_and_slow_cases_miss_their_promise() -> None:
+    case = {"flows": 64, "link": "wire", "loss": 0.01, "over_ns3": 1.9, "outcomes": 2}
+    case["satvirtual"] = {"memory_mb": 351.0}
+    assert [promise.met for promise in peers_bench.promises([case])] == [False] * 3
+    case |= {"over_ns3": 2.0, "outcomes": 1, "satvirtual": {"memory_mb": 350.0}}
+    assert all(promise.met for promise in peers_bench.promises([case]))
+
+
+def test_a_result_replaces_the_earlier_one_in_its_file(tmp_path: Path) -> None:
+    rate = dict.fromkeys(("us_per_packet", "copy_us_per_packet", "over_copy", "memory_mb"), 1.5)
+    rate |= {"rate_mbps": 250.0, "late_p99_us": 60}
+    ours = {"speed": 9, "memory_mb": 2.0}
+    case = {"flows": 1, "link": "geo", "loss": 0.0, "satvirtual": ours, "ns-3": None}
+    file = tmp_path / "peers.json"
+    for result in ({"cases": [case]}, {"rates": [rate]}, {"rates": [rate | {"over_copy": 2.5}]}):
+        peers_bench.write(result | {"rounds": 5}, file)
+    by_command = {one["command"]: one for one in json.loads(file.read_text())["results"]}
+    flows, link = (by_command[f"python -m benches peers {part}"] for part in ("flows", "link"))
+    values = {figure["of"]: figure["value"] for figure in link["figures"]}
+    assert values["over the copy"] == 2.5
+    assert [figure["of"] for figure in flows["figures"]] == ["speed", "memory"]

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from collect import link_samples, page_loads
-from satlab.common.paths import JOBS, PROFILES, ROOT
-from satlab.link.options import LinkOptions, shipped_profiles
+from satlab.common.paths import JOBS, PROFILES, ROOT, shipped_profiles
+from satlab.link.options import LinkOptions
 from satlab.run import validate
 from tools import generate, job_files
 

@@ -457,7 +457,9 @@ impl Drive {
 
     fn snapshot(&mut self, heard: Option<Heard>) -> Snapshot {
         let late = Late::of(&self.late);
-        self.late.reset();
+        if late.is_some() {
+            self.late.reset();
+        }
         let state = self.link.state(self.seen);
         let all = state.all;
         Snapshot {

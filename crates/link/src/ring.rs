@@ -44,14 +44,25 @@ impl Ring {
         let from_head = len.min(head.len());
         out.extend_from_slice(&head[..from_head]);
         out.extend_from_slice(&tail[..len - from_head]);
-        self.bytes.drain(..len);
+        self.remove(len);
         Some(time)
+    }
+
+    /// Removes bytes. An empty ring starts anew: what is short of packets keeps to the same memory,
+    /// however much it has room for.
+    fn remove(&mut self, len: usize) {
+        if self.packets.is_empty() {
+            self.bytes.clear();
+            self.packets.clear();
+        } else {
+            self.bytes.drain(..len);
+        }
     }
 
     /// Discards the oldest packet and returns its length.
     pub(crate) fn discard(&mut self) -> Option<usize> {
         let (_, len) = self.packets.pop_front()?;
-        self.bytes.drain(..len as usize);
+        self.remove(len as usize);
         Some(len as usize)
     }
 
@@ -61,5 +72,29 @@ impl Ring {
             packets: self.packets.len() as u64,
             bytes: self.bytes.len() as u64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_ring_keeps_to_the_same_memory() {
+        let mut ring = Ring::for_bytes(1 << 20);
+        let mut out = Vec::new();
+        let mut starts = (0..5000_u32).map(|number| {
+            ring.push(number.into(), &[number as u8; 1000]);
+            let start = ring.bytes.as_slices().0.as_ptr();
+            if number % 2 == 0 {
+                assert_eq!(ring.pop(&mut out), Some(number.into()));
+                assert_eq!(out, [number as u8; 1000]);
+            } else {
+                assert_eq!(ring.discard(), Some(1000));
+            }
+            start
+        });
+        let first = starts.next();
+        assert!(starts.all(|start| Some(start) == first));
     }
 }

@@ -186,12 +186,12 @@ impl Plans {
         }
         let first = (self.signalling.slots - self.owed) as usize;
         let plan = self.plan.as_ref();
-        let named = plan.map_or(&[][..], |it| &it.terminals);
-        let of_slot = |slot| named.get(slot).copied().unwrap_or(NOBODY);
+        let named = plan.and_then(|it| it.terminals.get(first..)).unwrap_or(&[]);
         put_tbtp2(
             plan.map_or(self.next - 1, |it| it.superframe),
             first as u16,
-            (first..first + slots).map(of_slot),
+            slots as u16,
+            &named[..slots.min(named.len())],
             &mut self.table,
         );
         let packet = Packet::Complete {

@@ -108,6 +108,15 @@ impl End {
     fn holds_more(&self) -> bool {
         self.tuns().any(Tun::holds_more)
     }
+
+    /// Whether a read could find something, as far as that is known without asking the kernel.
+    fn may_have_input(&self) -> bool {
+        match self {
+            Self::Tun(tun) => tun.may_have_input(),
+            Self::Terminals(terminals) => terminals.iter().any(Tun::may_have_input),
+            Self::Air(_) => true,
+        }
+    }
 }
 
 /// Clock and devices of the directions of one thread.
@@ -125,7 +134,7 @@ pub struct Devices {
     /// Its expiry: earlier than the deadline by the timer advance.
     goes_off: Nanos,
     timer_advance: TimerAdvance,
-    /// Deadlines since the last look at the descriptors.
+    /// Deadlines since the last look at the descriptors; 0: this wake looked at them.
     unheeded: u32,
     /// Arrivals are noted at all inputs.
     has_stamps: bool,
@@ -187,9 +196,10 @@ impl Devices {
         }
         self.unheeded += 1;
         if left > SPIN + self.timer_advance.ns {
-            self.arm(deadline)?;
-            self.timer.wait()?;
-            self.timer_advance.learn(self.goes_off, self.now());
+            // One system call; the timer takes two, and is for waiting together with input.
+            let until = deadline - self.timer_advance.ns;
+            sys::sleep_until(Duration::from_nanos(self.origin + until))?;
+            self.timer_advance.learn(until, self.now());
         }
         self.spin(deadline);
         Ok(true)
@@ -263,7 +273,12 @@ impl Io for Devices {
         direction: usize,
         buffer: &mut [u8],
     ) -> io::Result<Option<(Nanos, usize, usize)>> {
-        let read = match &mut self.ends[direction].0 {
+        let end = &mut self.ends[direction].0;
+        // Whatever the notes say, descriptors that were looked at are read: none stays readable.
+        if self.unheeded > 0 && !end.may_have_input() {
+            return Ok(None);
+        }
+        let read = match end {
             End::Tun(tun) => tun.read(buffer)?.map(|(came, length)| (came, length, 0)),
             End::Terminals(terminals) => terminals.read(buffer)?,
             End::Air(air) => air.read(buffer).map(|length| (None, length, 0)),

@@ -40,6 +40,12 @@ impl Stamps {
         self.notes.count()
     }
 
+    /// Whether packets may be in the queue that were not read.
+    #[must_use]
+    pub fn may_have_more(&self) -> bool {
+        self.pairing.may_have_more(self.notes.count())
+    }
+
     /// Arrival of the packet that was read, ns of `CLOCK_MONOTONIC`; `None` where there is no note
     /// of it.
     pub fn take(&mut self) -> Option<u64> {
@@ -49,7 +55,7 @@ impl Stamps {
 
     /// The queue was empty after `count` arrivals.
     pub fn empty(&mut self, count: u64) {
-        self.pairing.taken = count;
+        self.pairing.empty(count);
     }
 }
 
@@ -58,9 +64,21 @@ impl Stamps {
 struct Pairing {
     /// Notes of packets that have been read.
     taken: u64,
+    /// The queue was found empty once: what is in it came after the notes had begun.
+    is_all_noted: bool,
 }
 
 impl Pairing {
+    fn empty(&mut self, count: u64) {
+        self.taken = count;
+        self.is_all_noted = true;
+    }
+
+    /// Whether the queue may hold packets after `count` arrivals.
+    fn may_have_more(self, count: u64) -> bool {
+        !self.is_all_noted || self.taken != count
+    }
+
     /// Index of the next packet's note, if it is still there.
     fn take(&mut self, count: u64) -> Option<u64> {
         let index = self.taken;
@@ -86,6 +104,19 @@ mod tests {
         let mut pairing = Pairing::default();
         assert_eq!(pairing.take(0), None);
         assert_eq!(pairing.take(1), Some(0));
+    }
+
+    #[test]
+    fn a_queue_that_was_empty_has_nothing_without_a_note() {
+        let mut pairing = Pairing::default();
+        assert!(pairing.may_have_more(0), "packets from before the notes");
+        pairing.empty(2);
+        assert!(!pairing.may_have_more(2));
+        assert!(pairing.may_have_more(4));
+        pairing.take(4);
+        assert!(pairing.may_have_more(4));
+        pairing.take(4);
+        assert!(!pairing.may_have_more(4));
     }
 
     #[test]

@@ -168,17 +168,6 @@ impl Timer {
         })
         .map(drop)
     }
-
-    /// Waits until the timer expires, or returns early after a signal.
-    ///
-    /// # Errors
-    /// What `read` says.
-    pub fn wait(&self) -> io::Result<()> {
-        match (&self.0).read(&mut [0; 8]) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl AsRawFd for Timer {
@@ -375,6 +364,30 @@ pub fn monotonic_ns() -> u64 {
         now
     };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sleeps until a time of `CLOCK_MONOTONIC`, or returns early after a signal.
+///
+/// # Errors
+/// What `clock_nanosleep` says.
+pub fn sleep_until(time: Duration) -> io::Result<()> {
+    let time = libc::timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    // SAFETY: `time` lives through the call, and the time left is not asked for.
+    let error = unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const time,
+            std::ptr::null_mut(),
+        )
+    };
+    match error {
+        0 | libc::EINTR => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 /// Identity of a namespace: device and inode of its file. `None` when it is gone.

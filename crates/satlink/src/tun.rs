@@ -82,6 +82,12 @@ impl Tun {
         !self.segments.is_empty()
     }
 
+    /// Whether a read could find something, as far as the notes of arrivals say.
+    #[must_use]
+    pub fn may_have_input(&self) -> bool {
+        self.holds_more() || self.stamps.as_ref().map_or(true, Stamps::may_have_more)
+    }
+
     /// Reads one IP packet, `None` when there is none: when it came, ns of `CLOCK_MONOTONIC`, if
     /// that is known, and its length. `buffer` has room for the largest, 65 535 bytes.
     ///

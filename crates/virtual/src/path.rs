@@ -9,7 +9,7 @@ use emulator::bearer::Bearer;
 pub use emulator::config::Config;
 pub use emulator::plain_wire;
 pub use emulator::plain_wire::Wire;
-use link::{Assignments, LinkConfig, LinkError, Nanos};
+use link::{Assignments, Counters, LinkConfig, LinkError, Nanos, Volume};
 use profile::Profile;
 use serde::Deserialize;
 
@@ -101,19 +101,19 @@ impl Path {
     /// # Errors
     /// None in practice: the devices are queues.
     pub fn run(mut self, ends: &mut impl Ends) -> io::Result<LinkHistory> {
-        let mut snapshots: [Vec<Snapshot>; 4] = Default::default();
+        let mut history = LinkHistory::default();
         let between = Default::default();
         drive::run(
             &mut self.0,
             &mut Devices { ends, between },
             |slot, report| {
                 if let Report::Snapshot(snapshot) = report {
-                    snapshots[TRAVEL[slot]].push(*snapshot);
+                    history.0[TRAVEL[slot]].push(&snapshot);
                 }
             },
         )
         .map_err(|gone| gone.1)?;
-        Ok(LinkHistory(snapshots))
+        Ok(history)
     }
 }
 
@@ -128,21 +128,75 @@ pub struct QueueSample {
 }
 
 /// State of the directions every [`SAMPLE`].
-pub struct LinkHistory([Vec<Snapshot>; 4]);
+#[derive(Default)]
+pub struct LinkHistory([DirectionHistory; 4]);
+
+/// State of a direction every [`SAMPLE`], and its counters at the end.
+#[derive(Default)]
+struct DirectionHistory {
+    moments: Vec<Moment>,
+    counters: Option<Counters>,
+}
+
+/// What outcomes show of a [`Snapshot`].
+struct Moment {
+    tick: u64,
+    queue: Volume,
+    rate_bps: f64,
+    header_bytes: u8,
+    out_bytes: u64,
+    dropped_packets: u64,
+    lost_packets: u64,
+}
+
+impl DirectionHistory {
+    fn push(&mut self, snapshot: &Snapshot) {
+        let (carrier, counters) = (&snapshot.carrier, &snapshot.counters);
+        self.moments.push(Moment {
+            tick: snapshot.tick,
+            queue: snapshot.queue,
+            rate_bps: carrier.rate_bps().unwrap_or(f64::INFINITY),
+            header_bytes: carrier.header_bytes(),
+            out_bytes: counters.bytes_out,
+            dropped_packets: counters.packets_dropped,
+            lost_packets: counters.packets_lost,
+        });
+        self.counters = Some(*counters);
+    }
+
+    /// State at the end of the interval of the moment `t_s`.
+    fn at(&self, t_s: f64) -> Option<&Moment> {
+        let tick = (t_s * 1e9) as u64 / SAMPLE;
+        let later = self.moments.partition_point(|it| it.tick < tick.max(1));
+        self.moments.get(later)
+    }
+}
+
+impl Moment {
+    /// Time that the carrier needs for what waits, ms.
+    fn queue_ms(&self) -> f64 {
+        let Volume { packets, bytes } = self.queue;
+        let waiting = bytes + packets * u64::from(self.header_bytes);
+        (waiting as f64 * 8e6 / self.rate_bps).round() / 1e3
+    }
+}
 
 impl LinkHistory {
     /// Adds the link's queues, and what it released, dropped and lost, to a sample.
     pub fn fill(&self, sample: &mut Sample) {
-        let [forward, back] = [FORWARD, RETURN].map(|index| at(&self.0[index], sample.t_s));
-        sample.forward_queue_ms = forward.map_or(0.0, queue_ms);
-        sample.return_queue_ms = back.map_or(0.0, queue_ms);
-        sample.forward_out_bytes = forward.map_or(0, |it| it.counters.bytes_out);
-        sample.return_out_bytes = back.map_or(0, |it| it.counters.bytes_out);
-        let [down, up] = [forward, back].map(|it| it.map(|it| it.counters).unwrap_or_default());
-        sample.forward_dropped_packets = down.packets_dropped;
-        sample.forward_lost_packets = down.packets_lost;
-        sample.return_dropped_packets = up.packets_dropped;
-        sample.return_lost_packets = up.packets_lost;
+        let [forward, back] = [FORWARD, RETURN].map(|index| self.0[index].at(sample.t_s));
+        if let Some(moment) = forward {
+            sample.forward_queue_ms = moment.queue_ms();
+            sample.forward_out_bytes = moment.out_bytes;
+            sample.forward_dropped_packets = moment.dropped_packets;
+            sample.forward_lost_packets = moment.lost_packets;
+        }
+        if let Some(moment) = back {
+            sample.return_queue_ms = moment.queue_ms();
+            sample.return_out_bytes = moment.out_bytes;
+            sample.return_dropped_packets = moment.dropped_packets;
+            sample.return_lost_packets = moment.lost_packets;
+        }
     }
 
     /// Queue and rate of forward and return direction, every [`SAMPLE`] from its first end on:
@@ -150,12 +204,9 @@ impl LinkHistory {
     #[must_use]
     pub fn queues(&self) -> [Vec<QueueSample>; 2] {
         [FORWARD, RETURN].map(|index| {
-            let samples = self.0[index].iter().map(|snapshot| {
-                let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
-                QueueSample {
-                    delay_ms: snapshot.queue.bytes as f64 * 8e3 / rate_bps,
-                    rate_bps,
-                }
+            let samples = self.0[index].moments.iter().map(|moment| QueueSample {
+                delay_ms: moment.queue.bytes as f64 * 8e3 / moment.rate_bps,
+                rate_bps: moment.rate_bps,
             });
             samples.collect()
         })
@@ -165,23 +216,9 @@ impl LinkHistory {
     #[must_use]
     pub fn directions(&self) -> Vec<Direction> {
         let all = DIRECTIONS.iter().zip(&self.0);
-        all.filter_map(|(name, snapshots)| Some(Direction::new(name, snapshots.last()?.counters)))
+        all.filter_map(|(name, it)| Some(Direction::new(name, it.counters?)))
             .collect()
     }
-}
-
-/// State at the end of the interval of the moment `t_s`.
-fn at(snapshots: &[Snapshot], t_s: f64) -> Option<&Snapshot> {
-    let tick = (t_s * 1e9) as u64 / SAMPLE;
-    snapshots.get(snapshots.partition_point(|snapshot| snapshot.tick < tick.max(1)))
-}
-
-/// Time that the carrier needs for what waits, ms.
-fn queue_ms(snapshot: &Snapshot) -> f64 {
-    let rate_bps = snapshot.carrier.rate_bps().unwrap_or(f64::INFINITY);
-    let link::Volume { packets, bytes } = snapshot.queue;
-    let waiting = bytes + packets * u64::from(snapshot.carrier.header_bytes());
-    (waiting as f64 * 8e6 / rate_bps).round() / 1e3
 }
 
 /// Queues in place of network devices.

@@ -16,7 +16,7 @@ from satlab.common import paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.link import testbed_parameters
 from satlab.link.option_model import options_of
-from satlab.link.options import LinkOptions, shipped_profiles
+from satlab.link.options import LinkOptions
 from satlab.link.testbed_parameters import Testbed
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario, Scenario
@@ -132,7 +132,9 @@ class Matrix:
         return bound
 
     def _profile(self, named: str) -> str:
-        profile = named if named in shipped_profiles() else str((self.folder / named).resolve())
+        profile = (
+            named if named in paths.shipped_profiles() else str((self.folder / named).resolve())
+        )
         LinkOptions(profile=profile).profile_folder()
         return profile
 

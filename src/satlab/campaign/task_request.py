@@ -22,7 +22,7 @@ from satlab.common.errors import ConfigError, Fault
 from satlab.link import testbed_parameters
 from satlab.link.config import Bursts, GilbertElliott, Loss, Queue
 from satlab.link.option_model import options_of
-from satlab.link.options import LinkOptions, shipped_profiles
+from satlab.link.options import LinkOptions
 from satlab.service.root_helper.protocol import RunLink
 
 FLOWS = "flows.json"
@@ -111,7 +111,7 @@ class Run(_OfLink):
             for name in self.values
             if name not in _settable(document)
         ]
-        if self.link.profile not in shipped_profiles():
+        if self.link.profile not in paths.shipped_profiles():
             faults.append(Fault("link.profile", f"{self.link.profile} does not ship with satlab"))
         if faults:
             raise ConfigError(f"the run of {self.scenario} cannot be done", faults)
@@ -298,7 +298,7 @@ def of_run(scenario: Path, link: LinkOptions, values: Mapping[str, str]) -> Run 
     }
     is_shipped = scenario.parent == paths.SCENARIOS
     names = [] if is_shipped else ["scenario"]
-    names += [] if link.profile in shipped_profiles() else ["profile"]
+    names += [] if link.profile in paths.shipped_profiles() else ["profile"]
     if is_shipped:
         names += [
             f"values.{name}" for name in values if name not in _settable(_scenario(scenario.stem))

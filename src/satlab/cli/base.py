@@ -8,17 +8,63 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+import typer.core
+import typer.main
 
 from satlab import __version__
 from satlab.common import escape
 from satlab.common.console import fitting, for_tables, say
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
-from satlab.link.option_model import Group, Option, Options, options_of
+
+if TYPE_CHECKING:
+    from satlab.link.option_model import Group, Option, Options
+
+WIDEST = 1000
+"""Longest first sentence of a command, characters."""
+Decorator = Callable[[Callable[..., int]], Callable[..., int]]
+
+
+class _Light:
+    """A command that converts no value that is not given: for that typer would import pydantic,
+    which takes a third of the time of `satlab list`.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            is_single = one.nargs != -1 and not getattr(one, "multiple", False)
+            if is_single and not one.required and "process_value" not in vars(one):
+                one.process_value = functools.partial(_processed, one, one.process_value)
+        return found
+
+
+def _processed(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    if value is not None:
+        return process(context, value)
+    return parameter.callback(context, parameter, None) if parameter.callback else None
+
+
+class _Program(_Light, typer.core.TyperGroup):
+    """The program. Its own help and errors are plain text: rich takes more time than all the rest."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"rich_markup_mode": None})
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the whole first sentence of each command; typer would cut it to one line."""
+        shown = {name: each for name, each in self.commands.items() if not each.hidden}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(WIDEST)) for name, each in shown.items()]
+            )
+
 
 app = typer.Typer(
+    cls=_Program,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,7 +79,7 @@ app = typer.Typer(
     ),
 )
 
-OUTPUT: Group = "Output"
+OUTPUT: "Group" = "Output"
 
 
 def _is_folder(folder: Path | None) -> Path | None:
@@ -117,29 +163,36 @@ Quiet = Annotated[
 ]
 
 
-def with_options(
-    model: type[Options], *names: str
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def link_options(*names: str) -> Decorator:
+    """Return `with_options` for those of a link."""
+    from satlab.link.options import LinkOptions
+
+    return with_options(LinkOptions, *names)
+
+
+def with_options(model: "type[Options]", *names: str) -> Decorator:
     """Replace the command's parameter of type `model` by command-line options.
 
     `names` selects fields of the model. Without names every field becomes an option.
     """
+    from satlab.link.option_model import options_of
+
     options = {
         option.name: option for option in options_of(model) if not names or option.name in names
     }
     parameters = [_parameter(option) for option in options.values()]
 
     def wrap(function: Callable[..., int]) -> Callable[..., int]:
-        signature = inspect.signature(function, eval_str=True)
-        shown: list[inspect.Parameter] = []
-        for parameter in signature.parameters.values():
-            keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            shown += parameters if parameter.annotation is model else [keyword]
+        signature = inspect.signature(function)
         (target,) = (
             name
             for name, parameter in signature.parameters.items()
-            if parameter.annotation is model
+            if parameter.annotation in (model, model.__name__)
         )
+        shown: list[inspect.Parameter] = []
+        for name, parameter in signature.parameters.items():
+            keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            shown += parameters if name == target else [keyword]
 
         @functools.wraps(function)
         def call(**given: Any) -> int:
@@ -153,7 +206,7 @@ def with_options(
     return wrap
 
 
-def _parameter(option: Option) -> inspect.Parameter:
+def _parameter(option: "Option") -> inspect.Parameter:
     """Return the parameter from which typer makes the option.
 
     The model checks the limits of all options together, so typer gets none.
@@ -193,20 +246,66 @@ def _number(unit: str) -> Callable[[str], float]:
     return number
 
 
-def command(group: typer.Typer = app, **settings: Any) -> Callable[[Callable[..., int]], None]:
+def command(
+    group: typer.Typer = app,
+    *,
+    name: str | None = None,
+    options: Callable[[], Decorator] | None = None,
+    **settings: Any,
+) -> Callable[[Callable[..., int]], None]:
     """Register a command.
 
-    Its return value is the exit status. A SatlabError is printed as a message.
+    Its return value is the exit status. A SatlabError is printed as a message. `options` returns
+    the `with_options` of its options; it is called when these are needed, as it imports models.
     """
 
     def register(function: Callable[..., int]) -> None:
-        @functools.wraps(function)
-        def guarded(*args: Any, **kwargs: Any) -> None:
-            raise typer.Exit(status_of(lambda: function(*args, **kwargs)))
+        def made() -> Any:
+            whole = options()(function) if options else function
 
-        group.command(**settings)(guarded)
+            @functools.wraps(whole)
+            def guarded(*args: Any, **kwargs: Any) -> None:
+                raise typer.Exit(status_of(lambda: whole(*args, **kwargs)))
+
+            alone = typer.Typer(add_completion=False)
+            alone.command()(guarded)
+            return typer.main.get_command(alone)
+
+        class Late(_Late):
+            make = staticmethod(made)
+
+        group.command(
+            name or function.__name__.replace("_", "-"),
+            cls=Late,
+            help=function.__doc__,
+            **settings,
+        )(lambda: None)
 
     return register
+
+
+class _Late(_Light, typer.core.TyperCommand):
+    """A command with a name and a text; `make` adds parameters and function when they are needed,
+    so that one command imports nothing that only others need.
+    """
+
+    make: Callable[[], Any]
+
+    @functools.cached_property
+    def whole(self) -> Any:
+        return self.make()
+
+    @property
+    def params(self) -> Any:
+        return self.whole.params
+
+    @params.setter
+    def params(self, none: Any) -> None:
+        """Ignore those of the function that typer was given: it has none."""
+
+    def invoke(self, ctx: Any) -> Any:
+        self.callback = self.whole.callback
+        return super().invoke(ctx)
 
 
 def status_of(function: Callable[[], int]) -> int:

@@ -14,7 +14,6 @@ from satlab.common import escape, needs, scratch
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
-from satlab.common.processes import stop_on_signal
 from satlab.papers.shipped_papers import ALIASES, NamedPaper
 
 if TYPE_CHECKING:
@@ -112,6 +111,7 @@ def run_campaign(
     command continues.
     """
     from satlab.campaign import campaign_report, engine, planner
+    from satlab.common.processes import stop_on_signal
     from satlab.run import known_rates
 
     needs.ensure("link")
@@ -180,6 +180,7 @@ def batch_of_campaign(
     from satlab.campaign.lab_slots import OnThisHost
     from satlab.campaign.ssh_dispatch import OverSsh
     from satlab.campaign.worker import Worker
+    from satlab.common.processes import stop_on_signal
 
     where = CampaignFolder(folder)
     measure: Measure = OnThisHost(slots, wait_quiet)
@@ -197,6 +198,7 @@ def attempt_of_campaign() -> int:
     stdin.
     """
     from satlab.campaign import ssh_attempt
+    from satlab.common.processes import stop_on_signal
 
     return ssh_attempt.serve(sys.stdin.fileno(), sys.stdout.buffer, stop_on_signal())
 
@@ -244,6 +246,7 @@ def pod_of_campaign(
     """Do the task of this pod: the Job of `satlab campaign manifest` starts this."""
     from satlab.campaign import kubernetes
     from satlab.campaign.worker import Worker
+    from satlab.common.processes import stop_on_signal
 
     folder, name = kubernetes.task_of_pod(os.environ.get(kubernetes.INDEX), plan)
     return Worker(folder, plan, retries).work(name, stop_on_signal())
@@ -389,6 +392,7 @@ def reproduce(
     with the published ones.
     """
     from satlab.campaign import reproduction
+    from satlab.common.processes import stop_on_signal
     from satlab.run import known_rates
     from satlab.run.quiet_host import Patience
 

@@ -16,7 +16,6 @@ from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
-from satlab.common.processes import stop_on_signal
 
 if TYPE_CHECKING:
     from satlab.check.check_result import CheckResult
@@ -386,6 +385,7 @@ def _prepared(
     """Install what the check needs, become root if it does, and choose the clock of the pairs."""
     from satlab.check.endpoint import lockstep
     from satlab.check.endpoint.lockstep import LockstepPair
+    from satlab.common.processes import stop_on_signal
 
     virtual = [pair for pair in pairs if isinstance(pair, LockstepPair)]
     if virtual and (len(virtual) < len(pairs) or request.clock == "real"):
@@ -437,6 +437,7 @@ def _search(
     from satlab.check.endpoint.lockstep import LockstepPair
     from satlab.check.search import search_run
     from satlab.check.search.faults import Limits
+    from satlab.common.processes import stop_on_signal
 
     files = (outputs.junit, outputs.markdown, outputs.result)
     comparison = (request.runs, request.baseline, *request.compare_with)

@@ -13,7 +13,6 @@ import typer.main
 from satlab.cli.base import app, command
 from satlab.common import paths
 from satlab.common.errors import ExitStatus
-from satlab.link.options import shipped_profiles
 
 _LAUNCHER = ("test", "--install")
 """Words of the launcher, not of the program."""
@@ -100,7 +99,7 @@ def _flags(parameter: Any) -> list[str]:
 def _choices(parameter: Any) -> str:
     """Return the words that an option takes; '' where it takes any."""
     if "--profile" in parameter.opts:
-        return " ".join(shipped_profiles(paths.PROFILES))
+        return " ".join(paths.shipped_profiles())
     return " ".join(
         str(getattr(choice, "value", choice)) for choice in parameter.type_descriptor.choices or ()
     )

@@ -14,7 +14,6 @@ from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.files import new_folder, write_atomically
 from satlab.common.needs import NETNS
-from satlab.common.processes import stop_on_signal
 from satlab.common.sudo_caller import chown_to_caller
 
 
@@ -54,6 +53,7 @@ def flows(
 
     The outcome, with a page of its plots, is in a new folder. Status 1: a flow failed.
     """
+    from satlab.common.processes import stop_on_signal
     from satlab.flows import flows_report, outcome_text, real_clock, satvirtual
     from satlab.run import known_rates
 

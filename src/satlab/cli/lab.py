@@ -2,23 +2,25 @@
 """The lab by hand: up, status, down, shell; and its link while it runs."""
 
 import subprocess
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from satlab.cli.base import LabName, Quiet, app, command, with_options
+from satlab.cli.base import LabName, Quiet, app, command, link_options, with_options
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS
-from satlab.link.change_options import Direction, LinkChange
-from satlab.link.options import LinkOptions
+
+if TYPE_CHECKING:
+    from satlab.cli.base import Decorator
+    from satlab.link.change_options import LinkChange
+    from satlab.link.options import LinkOptions
 
 
-@command()
-@with_options(LinkOptions)
+@command(options=link_options)
 def up(
-    link: LinkOptions,
+    link: "LinkOptions",
     lab: LabName = "lab",
     quiet: Quiet = False,
 ) -> int:
@@ -87,13 +89,19 @@ link_app = typer.Typer(no_args_is_help=True, help="Change or show the link of a 
 app.add_typer(link_app, name="link")
 
 
-@command(group=link_app, name="set")
-@with_options(LinkChange)
+def _changes() -> "Decorator":
+    from satlab.link.change_options import LinkChange
+
+    return with_options(LinkChange)
+
+
+@command(group=link_app, name="set", options=_changes)
 def link_set(
     direction: Annotated[
-        Direction, typer.Argument(help="Direction to change; both: forward and return.")
+        Literal["forward", "return", "both", "terrestrial_down", "terrestrial_up"],
+        typer.Argument(help="Direction to change; both: forward and return."),
     ],
-    change: LinkChange,
+    change: "LinkChange",
     lab: LabName = "lab",
 ) -> int:
     """Change the link of a lab while it runs; the change is recorded in link.jsonl."""

@@ -4,7 +4,7 @@
 import functools
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,33 +21,34 @@ from satlab.cli.base import (
     WaitQuiet,
     app,
     command,
+    link_options,
     print_json_lines,
     print_reason,
     print_records,
     settings_of,
     status_of,
-    with_options,
 )
 from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
 from satlab.common.needs import NETNS
-from satlab.common.processes import stop_on_signal
-from satlab.link.options import LinkOptions
+
+if TYPE_CHECKING:
+    from satlab.link.options import LinkOptions
 
 
 @command(
     epilog=(
         "Example: satlab run openbach-scenarios/scenarios/bulk_tcp.json --set duration=15 --profile"
         " leo --loss 0.001 --queue 200packets --aqm codel --json"
-    )
+    ),
+    options=link_options,
 )
-@with_options(LinkOptions)
 def run(
     scenario: Annotated[
         Path, typer.Argument(help="OpenBACH scenario: a JSON file, or the name of a shipped one.")
     ],
-    link: LinkOptions,
+    link: "LinkOptions",
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,6 +106,7 @@ def run(
     quiet: Quiet = False,
 ) -> int:
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
+    from satlab.common.processes import stop_on_signal
     from satlab.link import testbed_parameters
     from satlab.run import catalog, known_rates, scenario_run
     from satlab.run.quiet_host import Patience
@@ -173,10 +175,9 @@ def list_shipped(
     return ExitStatus.OK
 
 
-@command()
-@with_options(LinkOptions, "profile")
+@command(options=functools.partial(link_options, "profile"))
 def demo(
-    link: LinkOptions,
+    link: "LinkOptions",
     duration: Annotated[
         float, typer.Option(help="Duration of the TCP download, s.", min=5, max=300)
     ] = 15,
@@ -192,6 +193,7 @@ def demo(
 
     This takes less than two minutes.
     """
+    from satlab.common.processes import stop_on_signal
     from satlab.run import demo as demonstration
     from satlab.run import known_rates
     from satlab.run.quiet_host import Patience
@@ -329,8 +331,7 @@ def import_profile(
     return ExitStatus.OK
 
 
-@command()
-@with_options(LinkOptions, "lenient")
+@command(options=functools.partial(link_options, "lenient"))
 def validate(
     paths: Annotated[
         list[Path],
@@ -338,7 +339,7 @@ def validate(
             help="Files to check: profiles, scenarios, timelines, jobs, pages, lab.yml, or folders."
         ),
     ],
-    link: LinkOptions,
+    link: "LinkOptions",
     jobs: Jobs = None,
 ) -> int:
     """Check files without changing anything, and print every fault."""

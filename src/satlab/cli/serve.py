@@ -12,7 +12,6 @@ from satlab.cli.base import Jobs, Privileges, Quiet, command
 from satlab.common import needs
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus
-from satlab.common.processes import stop_on_signal
 
 
 @command()
@@ -66,6 +65,7 @@ def serve(
     quiet: Quiet = False,
 ) -> int:
     """Serve OpenBACH's REST API and the web pages. Scenarios run one at a time, from a queue."""
+    from satlab.common.processes import stop_on_signal
     from satlab.service import root_process
     from satlab.service.api.account_store import Role
     from satlab.service.listen import ServeRequest

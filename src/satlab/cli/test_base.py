@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a run prints at its end."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import collect
 from collect.fixtures import example_run
 from satlab import cli
 from satlab.cli import base
+from satlab.common import paths
 
 
 def test_a_run_ends_with_the_path_of_its_report(
@@ -73,3 +77,31 @@ def test_a_run_that_did_not_end_well_says_why(
     assert capsys.readouterr().err == "r1: out of calibration: other programs\n"
     base.print_reason(tmp_path / "r1", "")
     assert capsys.readouterr().err == ""
+
+
+HEAVY = {"pydantic", "rich", "jinja2", "polars", "pyarrow", "plotly", "urllib.request", "asyncio"}
+"""Modules whose import takes longer than all that a short command does."""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["--version"], ["rn"]])
+def test_short_commands_import_nothing_heavy(words: list[str]) -> None:
+    code = (
+        "import atexit, sys; atexit.register(lambda: print('\\n', *sys.modules, file=sys.stderr));"
+        "from satlab.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": paths.PYTHONPATH},
+    )
+    modules = set(done.stderr.splitlines()[-1].split())
+    assert "satlab.cli.run" in modules, done.stderr
+    assert not modules & HEAVY
+
+
+def test_help_has_the_whole_sentence_of_a_command() -> None:
+    output = " ".join(CliRunner().invoke(cli.app, ["--help"]).output.split())
+    assert "compare the figures with the published ones." in output
+    assert "..." not in output.replace("COMMAND [ARGS]...", "")

@@ -3,8 +3,9 @@
 Vagrant.
 """
 
+import functools
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,16 +14,17 @@ from satlab.cli.base import (
     Runs,
     app,
     command,
+    link_options,
     print_reason,
     print_records,
     settings_of,
-    with_options,
 )
 from satlab.common import needs
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ExitStatus
-from satlab.common.processes import stop_on_signal
-from satlab.link.options import LinkOptions
+
+if TYPE_CHECKING:
+    from satlab.link.options import LinkOptions
 
 vm_app = typer.Typer(
     no_args_is_help=True, help="The lab as virtual machines: Vagrant, Ansible, OpenSAND, OpenBACH."
@@ -39,10 +41,9 @@ JsonLines = Annotated[
 ]
 
 
-@command(group=vm_app)
-@with_options(LinkOptions, *LINK)
+@command(group=vm_app, options=functools.partial(link_options, *LINK))
 def up(
-    link: LinkOptions,
+    link: "LinkOptions",
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
@@ -54,10 +55,9 @@ def up(
     return ExitStatus.OK
 
 
-@command(group=vm_app)
-@with_options(LinkOptions, *LINK)
+@command(group=vm_app, options=functools.partial(link_options, *LINK))
 def provision(
-    link: LinkOptions,
+    link: "LinkOptions",
     variables: Variables = None,
     quiet: Quiet = False,
 ) -> int:
@@ -69,10 +69,9 @@ def provision(
     return ExitStatus.OK
 
 
-@command(group=vm_app)
-@with_options(LinkOptions, "profile", "emulator")
+@command(group=vm_app, options=functools.partial(link_options, "profile", "emulator"))
 def inventory(
-    link: LinkOptions,
+    link: "LinkOptions",
     variables: Variables = None,
 ) -> int:
     """Write an Ansible inventory for your own hosts, and print its path."""
@@ -131,6 +130,7 @@ def run(
     """Run a scenario on the machines, through OpenBACH's controller or over ssh. It makes the same
     run folder and report as `satlab run`.
     """
+    from satlab.common.processes import stop_on_signal
     from satlab.run.catalog import scenario_file
     from satlab.vm import vm_commands
     from satlab.vm import vm_run as running

@@ -9,24 +9,27 @@ import textwrap
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-
-from rich.console import Console
-from rich.measure import Measurement
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Column, Table
-from rich.text import Text
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from satlab.common import escape
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Column, Table
 
 FILE_WIDTH = 200
 """Width of tables that are not printed on a terminal, columns."""
 
 
-def for_tables() -> Console:
+def for_tables() -> "Console":
     """Return the console for tables on stdout: as wide as the terminal; in a file or a pipe no cell
     is cut.
     """
+    from rich.console import Console
+
     width = None if sys.stdout.isatty() else FILE_WIDTH
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
@@ -38,11 +41,14 @@ def table(
     *,
     right: Collection[str] = (),
     unwrapped: Collection[str] = (),
-) -> Table:
+) -> "Table":
     """Return a table of texts, which may be untrusted.
 
     `right`, `unwrapped`: names of columns.
     """
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table(title=escape.terminal(title), title_justify="left", title_style="bold")
     lines = [[escape.terminal(cell) for cell in row] for row in rows]
     for place, name in enumerate(head):
@@ -61,10 +67,13 @@ def table(
     return made
 
 
-def fitting(made: Table, console: Console) -> Table:
+def fitting(made: "Table", console: "Console") -> "Table":
     """Return a table, or if it is wider than the console its rows below each other, a line for each
     column.
     """
+    from rich.measure import Measurement
+    from rich.table import Table
+
     whole = console.options.update(width=sum(map(_longest, made.columns)) + 4 * len(made.columns))
     if Measurement.get(console, whole, made).minimum <= console.width:
         return made
@@ -79,7 +88,7 @@ def fitting(made: Table, console: Console) -> Table:
     return upright
 
 
-def _longest(column: Column) -> int:
+def _longest(column: "Column") -> int:
     """Return the length of the longest text of a column."""
     return max(len(str(text)) for text in (column.header, *column.cells))
 
@@ -94,9 +103,13 @@ class ProgressLog:
     """Progress of a command; `quiet` suppresses it, errors are printed elsewhere."""
 
     quiet: bool = False
-    console: Console = field(
-        default_factory=lambda: Console(stderr=True, highlight=False, markup=False)
-    )
+
+    @cached_property
+    def console(self) -> "Console":
+        """stderr."""
+        from rich.console import Console
+
+        return Console(stderr=True, highlight=False, markup=False)
 
     def line(self, text: str) -> None:
         if not self.quiet:
@@ -119,12 +132,14 @@ class Step:
         self._what = what
         self._bar: Progress | None = None
         if log.console.is_terminal and not log.quiet:
+            from rich import progress
+
             columns = (
-                SpinnerColumn(),
-                TextColumn("{task.description}", markup=False),
-                TimeElapsedColumn(),
+                progress.SpinnerColumn(),
+                progress.TextColumn("{task.description}", markup=False),
+                progress.TimeElapsedColumn(),
             )
-            self._bar = Progress(*columns, console=log.console, transient=True)
+            self._bar = progress.Progress(*columns, console=log.console, transient=True)
             self._task = self._bar.add_task(escape.visible(what))
 
     def __enter__(self) -> "Step":

@@ -9,9 +9,12 @@ file that its readers refuse.
 import re
 import unicodedata
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 LONGEST = 4096
 """Longest text in a message or a cell, characters; a longer text is cut off, with a mark."""
@@ -56,8 +59,10 @@ def _shown(one: str) -> str:
     )
 
 
-def terminal(text: str) -> Text:
+def terminal(text: str) -> "Text":
     """Return text for a cell or a line of rich, which reads no markup in it."""
+    from rich.text import Text
+
     return Text(visible(text))
 
 

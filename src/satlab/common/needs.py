@@ -10,7 +10,6 @@ import shutil
 import sys
 from typing import Literal
 
-from satlab.common import install
 from satlab.common.errors import HostError
 
 Group = Literal[
@@ -41,6 +40,8 @@ def ensure(*groups: Group) -> None:
         SystemExit: sudo has installed it, and failed.
     """
     if _Started.by is not None:
+        from satlab.common import install
+
         install.install(*groups)
 
 

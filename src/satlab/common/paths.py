@@ -37,6 +37,14 @@ STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where a program finds others, whatever the caller's variable PATH is."""
 
 
+def shipped_profiles(folder: Path = PROFILES) -> tuple[str, ...]:
+    """Return the names of the profiles in a folder, geo first; without their common base (`_base`)."""
+    names = [
+        path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("_")
+    ]
+    return tuple(sorted(names, key=lambda name: (name != "geo", name)))
+
+
 def state_folder() -> Path:
     """Return the folder of what this user's satlab keeps between calls (XDG base directory
     specification).

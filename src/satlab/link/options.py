@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from satlab.common import did_you_mean
 from satlab.common.errors import ConfigError, Fault
-from satlab.common.paths import LAB_FILE, PROFILES, SATLINK
+from satlab.common.paths import LAB_FILE, PROFILES, SATLINK, shipped_profiles
 from satlab.common.terminals import MOST as MOST_TERMINALS
 from satlab.common.terminals import ProfileTerminal, clients, named, spots, with_terminals
 from satlab.common.topology import Topology
@@ -640,14 +640,6 @@ class LinkOptions(
                 faults,
                 "or use satlink, which can",
             )
-
-
-def shipped_profiles(folder: Path = PROFILES) -> tuple[str, ...]:
-    """Return the names of the profiles in a folder, geo first; without their common base (`_base`)."""
-    names = [
-        path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("_")
-    ]
-    return tuple(sorted(names, key=lambda name: (name != "geo", name)))
 
 
 def queue_limit(text: str, management: Mapping[str, Any]) -> Queue:

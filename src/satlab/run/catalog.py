@@ -8,9 +8,6 @@ from typing import Any, Literal, get_args
 
 from satlab.common import did_you_mean, paths, yaml_text
 from satlab.common.errors import ConfigError
-from satlab.lab import web_target
-from satlab.link.options import shipped_profiles
-from satlab.openbach import descriptor
 
 DEFAULTS = paths.SCENARIOS.parent / "defaults.yml"
 Kind = Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"]
@@ -47,13 +44,15 @@ def shipped(kind: Kind) -> dict[str, str]:
             found = {file.stem: _scenario(json.loads(file.read_text())) for file in files}
         case "profiles":
             base = paths.PROFILES / "_base"
-            texts = {name: (base / f"{name}.yml").read_text() for name in shipped_profiles()}
+            texts = {name: (base / f"{name}.yml").read_text() for name in paths.shipped_profiles()}
             found = {name: text.partition("\n")[0].strip("# ") for name, text in texts.items()}
         case "pages":
-            found = {name: web_target.load(name).title for name in web_target.names()}
+            files = sorted(paths.WEB_TARGETS.glob("*/page.yml"))
+            found = {file.parent.name: yaml_text.read(file)["title"] for file in files}
         case "jobs":
-            jobs = descriptor.load_jobs(paths.JOBS)
-            texts = {name: " ".join(job.description.split()) for name, job in jobs.items()}
+            files = sorted(paths.JOBS.glob("*/files/*.yml"))
+            jobs = {file.stem: yaml_text.read(file)["general"]["description"] for file in files}
+            texts = {name: " ".join(text.split()) for name, text in jobs.items()}
             found = {name: text.partition(". ")[0].rstrip(".") for name, text in texts.items()}
         case "suites":
             files = sorted(paths.SUITES.glob("*.yml"))

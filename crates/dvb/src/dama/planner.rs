@@ -169,6 +169,9 @@ impl Planner {
 /// Divides `free` bursts: to each terminal what it requested, or equal parts if that is too much.
 /// The remainder of the division starts at terminal `turn` modulo their number.
 fn share_out(requests: &[u32], mut free: u32, turn: u64) -> Vec<u32> {
+    if requests.iter().map(|&it| u64::from(it)).sum::<u64>() <= u64::from(free) {
+        return requests.to_vec();
+    }
     let mut given = vec![0; requests.len()];
     let mut hungry: Vec<usize> = (0..requests.len()).collect();
     if let Some(first) = turn.checked_rem(requests.len() as u64) {

@@ -28,17 +28,11 @@ pub const fn tbtp2_bytes(slots: u32) -> usize {
     TBTP2_HEADER + slots as usize
 }
 
-/// Writes a TBTP2 for the slots from `first` on, one for each of `terminals`, into a vector that is
-/// cleared first.
+/// Writes a TBTP2 for so many `slots` from `first` on, above 0, into a vector that is cleared first.
+/// `terminals` has the first ones' numbers; the others get 0.
 ///
 /// Interactive network, group and superframe sequence are 0: a platform has one of each.
-pub fn put_tbtp2(
-    superframe: u64,
-    first: u16,
-    terminals: impl ExactSizeIterator<Item = u8>,
-    out: &mut Vec<u8>,
-) {
-    let slots = terminals.len() as u16;
+pub fn put_tbtp2(superframe: u64, first: u16, slots: u16, terminals: &[u8], out: &mut Vec<u8>) {
     out.clear();
     // Table id, interactive network id, and a byte with version and the flag of what is in force.
     out.extend_from_slice(&[TABLE, 0, 0, 1]);
@@ -47,7 +41,9 @@ pub fn put_tbtp2(
     out.push(0);
     out.extend_from_slice(&first.to_be_bytes());
     out.extend_from_slice(&slots.saturating_sub(1).to_be_bytes());
-    out.extend(terminals);
+    let all = out.len() + usize::from(slots);
+    out.extend_from_slice(terminals);
+    out.resize(all, 0);
 }
 
 #[cfg(test)]
@@ -61,10 +57,10 @@ mod tests {
         assert_eq!((SAC_BYTES, tbtp2_bytes(0), tbtp2_bytes(791)), (8, 15, 806));
         assert!(WAVEFORMS.iter().all(|it| it.payload_bytes >= SAC_BYTES));
         let mut table = vec![7];
-        put_tbtp2(0x1234, 300, [9, 8, 9, 7].into_iter(), &mut table);
+        put_tbtp2(0x1234, 300, 5, &[9, 8, 9, 7], &mut table);
         let expected = [
-            0xAD, 0, 0, 1, 0, 0, 0, 0x34, 1, 0, 0, 1, 44, 0, 3, 9, 8, 9, 7,
+            0xAD, 0, 0, 1, 0, 0, 0, 0x34, 1, 0, 0, 1, 44, 0, 4, 9, 8, 9, 7, 0,
         ];
-        assert_eq!((&table[..], table.len()), (&expected[..], tbtp2_bytes(4)));
+        assert_eq!((&table[..], table.len()), (&expected[..], tbtp2_bytes(5)));
     }
 }

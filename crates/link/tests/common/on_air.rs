@@ -78,7 +78,13 @@ pub fn tables(seed: u64) -> (Carrier, Vec<Frame>, Vec<Said>) {
         .collect();
     let mut table = vec![];
     let frame = |(number, (superframe, first, terminals)): (usize, &Said)| {
-        put_tbtp2(*superframe, *first, terminals.iter().copied(), &mut table);
+        put_tbtp2(
+            *superframe,
+            *first,
+            terminals.len() as u16,
+            terminals,
+            &mut table,
+        );
         let mut payload = vec![0; carrier.frame_payload()];
         let packet = Packet::Complete {
             protocol_type: SIGNALLING,

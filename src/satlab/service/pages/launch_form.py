@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 
 from satlab.common.errors import ConfigError
+from satlab.common.paths import shipped_profiles
 from satlab.lab import web_target
 from satlab.link.option_model import Option, fault_of, options_of
-from satlab.link.options import shipped_profiles
 from satlab.openbach.descriptor import Argument, Descriptor, Level
 from satlab.openbach.job_arguments import out_of_bounds
 from satlab.openbach.scenario import MAX_DEPTH
