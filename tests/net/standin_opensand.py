@@ -9,7 +9,7 @@ Environment: OPENSAND_MODE = carry (default), topology (ends with status 14), cr
 SIGSEGV), idle (initialized, never logged on, carries nothing), lossy (loses each hundredth packet,
 and logs it as 8.2.0 does); OPENSAND_ENTITY = sat, gw or st: the mode is for this one alone;
 OPENSAND_LATE_S = s until SAT and GW are initialized; OPENSAND_NOTE = file that gets a JSON line of
-each call.
+each call, and of each frame with a VLAN tag.
 
 Probes go to a file in `path_local`, as 8.2.0 writes them, once in `PROBES_S`.
 """
@@ -31,6 +31,7 @@ from typing import Any
 
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 FRAME_BYTES = 65536
+VLAN_TAG = bytes((0x81, 0x00))
 KINDS = {"Satellite": "sat", "Gateway": "gw", "Terminal": "st"}
 TO_SAT = {"gw": 55008, "st": 55006}
 GW_PORT, ST_GROUP, ST_PORT = 55007, "239.137.194.221", 55009
@@ -138,13 +139,13 @@ def log_to(target: tuple[str, int] | None, text: str) -> None:
         out.sendto(text.encode(), target)
 
 
-def note(kind: str, **times: float) -> None:
-    """Record how this program was called."""
+def note(kind: str, **seen: float) -> None:
+    """Record how this program was called, and a time or a tag that it saw."""
     file = os.environ.get("OPENSAND_NOTE")
     if file is None:
         return
     call = {
-        **times,
+        **seen,
         "kind": kind,
         "argv": sys.argv[1:],
         "netns": Path("/proc/self/ns/net").stat().st_ino,
@@ -200,6 +201,8 @@ def serve(kind: str, own: str, satellite: str, probes: Probes, *, lossy: bool) -
             dropped = 0
         if tap in readable:
             frame = os.read(tap, FRAME_BYTES)
+            if frame[12:14] == VLAN_TAG:
+                note(kind, priority=frame[14] >> 5)
             count += 1
             if lossy and count % LOST_EACH == 0:
                 log("ERROR", kind, "error during encapsulation : EncapErrorSizeBuffer")

@@ -125,6 +125,19 @@ def test_a_second_terminal_has_a_namespace_and_a_process(
     the_lab.down()
 
 
+def test_frames_have_the_priority_of_their_dscp(lab_id: str, satlink: Path, calls: Path) -> None:
+    the_lab = Lab.up(lab_id, TOPOLOGY, REQUEST, satlink=satlink)
+    echo(the_lab)
+    ping = f"ping -n -c 1 -W 3 -Q {46 << 2} {SERVER}"
+    argv = [*the_lab.enter_argv("client"), *ping.split()]
+    assert subprocess.run(argv, capture_output=True, timeout=10, check=False).returncode == 0
+    made = [
+        (call["kind"], call["priority"]) for call in json_lines.read(calls) if "priority" in call
+    ]
+    assert made == [("st", 5), ("gw", 5)]
+    the_lab.down()
+
+
 def test_parallel_labs_keep_their_own_probes(lab_id: str, satlink: Path, tmp_path: Path) -> None:
     """The profile names one folder of the host; each lab writes to that of its run."""
     other_id = f"{lab_id}2"

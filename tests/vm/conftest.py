@@ -27,6 +27,11 @@ collect_ignore = (
     else ["test_nspawn.py", "test_through_serve.py"]
 )
 """Tests of the other stage: a skipped test fails in CI."""
+NET4SAT = os.environ.get("SATLAB_NET4SAT")
+"""Folder of a clone of CNES's package repository, served in place of the stand-in of OpenSAND and
+OpenBACH, with the key that the role pins.
+"""
+NET4SAT_HOST = "net4sat.satlab.test"
 
 
 def _name_grafana_s_source(controller: Path, key: Path, standin: str) -> None:
@@ -66,16 +71,23 @@ def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisione
         standin = f"http://{standin_repository.HOST}"
         variables = {
             "base_apt_proxy": f"http://{address}:{package_proxy.PORT}",
-            "net4sat_uri": f"{standin}/net4sat",
-            "net4sat_key": str(repository.key),
             "pep_pepsal": True,
             "collector_grafana": True,
             "openbach_controller_repository": f"http://{address}:{package_proxy.PORT}/openbach.git",
             "openbach_controller_commit": repository.commit,
         }
+        folders = {standin_repository.HOST: repository.folder, address: repository.folder}
+        if NET4SAT:
+            variables |= {"net4sat_uri": f"http://{NET4SAT_HOST}"}
+            folders[NET4SAT_HOST] = Path(NET4SAT)
+        else:
+            variables |= {
+                "net4sat_uri": f"{standin}/net4sat",
+                "net4sat_key": str(repository.key),
+            }
         sources = package_proxy.Sources(
             mirrors=frozenset({"deb.debian.org", "security.debian.org"}),
-            folders={standin_repository.HOST: repository.folder, address: repository.folder},
+            folders=folders,
             cache=nspawn.STATE / "packages",
         )
         choices = VmOptions(size, "satlink", variables)

@@ -434,16 +434,17 @@ impl Assigning {
         self.next_superframe += self.carrier.superframe;
         let burst_bytes = self.carrier.burst_bytes();
         for other in &mut self.others {
-            let bursts = other.terminal.superframe().bursts();
+            let bursts = self.carrier.sent(other.terminal.superframe().bursts());
             other.send(now, u64::from(bursts) * burst_bytes);
         }
-        let slots = self.own.as_mut()?.superframe().bursts();
+        let granted = self.own.as_mut()?.superframe().bursts();
+        let slots = self.carrier.sent(granted);
         let (free, signalling) = std::mem::take(&mut self.rest);
         Some(Superframe {
             start: now,
             slots,
             starts: std::mem::take(&mut self.starts),
-            free,
+            free: free.saturating_sub(slots.saturating_sub(granted)),
             signalling,
         })
     }

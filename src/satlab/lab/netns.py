@@ -37,7 +37,7 @@ from satlab.common import ipv6, paths
 from satlab.common.errors import HostError
 from satlab.common.netns_names import PREFIX, RUN_NETNS, name, path, user_path
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology, routes
-from satlab.lab import ip_commands, sandbox
+from satlab.lab import ip_commands, sandbox, vlan_priority
 from satlab.lab.ip_commands import VETH_INDEX
 from satlab.lab.privileges import FIRST_UID, UIDS
 from satlab.link.opensand import Tap
@@ -55,6 +55,8 @@ CONTROL_MTU = 1500
 MAIN_TABLE, DIVERSION_TABLE = 254, 10
 TUNSETIFF, _IFF_TUN_NO_PI = 0x400454CA, 0x1001
 """<linux/if_tun.h>: a TUN without packet information."""
+_EGRESS, _ANY_PROTOCOL = 0xFFFFFFF3, 3
+"""TC_H_CLSACT with TC_H_MIN_EGRESS (<linux/pkt_sched.h>); ETH_P_ALL (<linux/if_ether.h>)."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _NO_USER_NAMESPACES = 5
@@ -197,6 +199,7 @@ def build(
                 for end in ends:
                     tap = taps[end.node]
                     _ip(lab_id, end.node, ip_commands.bridged_tap(end.interface, config.mtu, tap))
+                    inside(lab_id, end.node, _tag_priorities, tap.name)
             elif config.kind is not NetworkKind.EMULATION:
                 for end in ends:
                     _ip(lab_id, end.node, ip_commands.tun(end.interface, config.mtu))
@@ -529,6 +532,29 @@ def _open_tun(interface: str) -> int:
         os.close(device)
         raise
     return device
+
+
+def _tag_priorities(interface: str) -> None:
+    """Tag the packets that leave by an interface with the priority of their DSCP."""
+    program = vlan_priority.load()
+    try:
+        with IPRoute() as ip:
+            (index,) = ip.link_lookup(ifname=interface)
+            ip.tc("add", "clsact", index)
+            ip.tc(
+                "add-filter",
+                "bpf",
+                index,
+                parent=_EGRESS,
+                protocol=_ANY_PROTOCOL,
+                prio=1,
+                fd=program,
+                name="vlan_priority",
+                classid=1,
+                direct_action=True,
+            )
+    finally:
+        os.close(program)
 
 
 def _set_sysctls(has_ipv6: bool = False) -> None:

@@ -33,10 +33,6 @@ SOCKET_BUFFER_BYTES = 1048580
 """OpenSAND's default `udp_rmem`, for bursts of BBFRAMEs. The kernel limits it to net.core.rmem_max.
 """
 RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
-UNTAGGED = (
-    "OpenSAND finds the class of a packet by the priority in its VLAN tag, and a lab has no tags: all"
-    " packets are in the class of default_pcp. satlink finds it by DSCP"
-)
 
 _FIRST_FURTHER = 100
 """Last byte of the addresses of further terminals on the satellite network, minus their ids."""
@@ -204,9 +200,8 @@ class Platform:
         """Return the parts of the profile that this host, or a lab, does not support."""
         rmem_max = int(RMEM_MAX.read_text())
         if rmem_max >= SOCKET_BUFFER_BYTES:
-            return [UNTAGGED]
+            return []
         return [
-            UNTAGGED,
             f"OpenSAND's socket buffers are cut to {rmem_max} bytes and may lose bursts of frames: "
             f"sysctl net.core.rmem_max={SOCKET_BUFFER_BYTES}",
         ]

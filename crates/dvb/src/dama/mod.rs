@@ -102,6 +102,21 @@ impl Carrier {
         bursts.try_into().unwrap_or(u32::MAX)
     }
 
+    /// Bursts that a terminal sends where so many are its own. `OpenSAND` tells it their volume in
+    /// whole kbit, rounded up, and it fills as many bursts as these need.
+    #[must_use]
+    pub fn sent(&self, granted: u32) -> u32 {
+        match self.arithmetic {
+            Arithmetic::Standard => granted,
+            Arithmetic::OpenSand => {
+                let burst_bits = self.burst_bytes() * 8;
+                let kbit = (u64::from(granted) * burst_bits).div_ceil(1000);
+                let bursts = (kbit * 1000).div_ceil(burst_bits) as u32;
+                bursts.min(self.capacity())
+            }
+        }
+    }
+
     /// Bursts that carry a volume.
     #[must_use]
     pub fn bursts_of_volume(&self, bytes: u64) -> u32 {

@@ -230,6 +230,12 @@ mod tests {
             [2000, 3000, 10_000].map(|rate| opensand.bursts_of_rate(rate)),
             [30, 45, 149]
         );
+        // 8.2.0 sends 8 kbit for 4 bursts of 1784 bits.
+        assert_eq!(
+            [0, 4, 30, 792].map(|own| opensand.sent(own)),
+            [0, 5, 31, 792]
+        );
+        assert_eq!(standard.sent(4), 4);
         assert_eq!(
             [0, 1, 194, 195].map(|bytes| standard.bursts_of_volume(bytes)),
             [0, 1, 1, 2]

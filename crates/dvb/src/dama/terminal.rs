@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Access, Carrier, Grant, Request, Share};
+use super::{Access, Arithmetic, Carrier, Grant, Request, Share};
 use crate::rcs2::Waveform;
 
 /// What the terminal may ask for.
@@ -69,6 +69,9 @@ pub fn serve(levels: &mut [Level], mut budget: u64) -> u64 {
 /// empties this while the request lasts; VBDC for the volume not yet asked for. So nothing is asked
 /// for twice, and a steady load gets a steady rate. Where a loop passes without a burst of the
 /// volume asked for, request or plan was lost: the next request states the whole volume (AVBDC).
+///
+/// `OpenSAND` 8.2 asks each time for the whole volume that waits, and counts neither the constant
+/// rate nor earlier requests.
 #[derive(Clone, Debug)]
 pub struct Terminal {
     carrier: Carrier,
@@ -125,18 +128,20 @@ impl Terminal {
         self.next_request += (missed + 1) * self.timers.synchro;
         let mut waiting = levels.to_vec();
         serve(&mut waiting, self.carried(now));
-        let sum = |access| {
-            let of_kind = waiting.iter().filter(|level| level.access == access);
+        let sum = |levels: &[Level], access| {
+            let of_kind = levels.iter().filter(|level| level.access == access);
             of_kind.map(|level| level.bytes).sum::<u64>()
         };
-        let is_absolute = self.outstanding > 0 && now > self.progress + self.lag();
-        if is_absolute || self.outstanding == 0 {
+        let asks_for_all = self.carrier.arithmetic == Arithmetic::OpenSand;
+        let is_lost = self.outstanding > 0 && now > self.progress + self.lag();
+        if is_lost || asks_for_all || self.outstanding == 0 {
             (self.outstanding, self.progress) = (0, now);
         }
+        let for_volume = if asks_for_all { levels } else { &waiting };
         let request = Request {
-            rbdc_kbps: self.rate(sum(Access::Rbdc)),
-            vbdc_bursts: self.volume(sum(Access::Vbdc)),
-            is_absolute,
+            rbdc_kbps: self.rate(sum(&waiting, Access::Rbdc)),
+            vbdc_bursts: self.volume(sum(for_volume, Access::Vbdc)),
+            is_absolute: is_lost && !asks_for_all,
         };
         self.rates.push_back((now, request.rbdc_kbps));
         self.outstanding += request.vbdc_bursts;
@@ -211,16 +216,19 @@ impl Terminal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dama::Arithmetic;
 
     const MS: u64 = 1_000_000;
 
     fn terminal(agreement: Agreement) -> Terminal {
+        with(Arithmetic::Standard, agreement)
+    }
+
+    fn with(arithmetic: Arithmetic, agreement: Agreement) -> Terminal {
         let carrier = Carrier {
             symbol_rate: 16_000_000,
             superframe: 26_500_000,
             waveform: Waveform::by_id(12).unwrap(),
-            arithmetic: Arithmetic::Standard,
+            arithmetic,
         };
         let timers = Timers {
             first: 0,
@@ -311,6 +319,24 @@ mod tests {
         assert_eq!(ask(&mut terminal, 2, 1 << 40), 8);
         grant(&mut terminal, 5, 4);
         assert_eq!(ask(&mut terminal, 3, 1 << 40), 4);
+    }
+
+    #[test]
+    fn opensand_asks_for_all_that_waits_each_time() {
+        let agreement = Agreement {
+            cra_kbps: 256,
+            rbdc_max_kbps: Some(4000),
+            vbdc_max_kbit: Some(10_000),
+            duration: 60,
+        };
+        let mut terminal = with(Arithmetic::OpenSand, agreement);
+        // As seen: 8.2.0 asked for 100 kbit and 1008 ms later for 189, with these in its FIFO.
+        for (second, bytes) in [(0, 12_500), (1, 23_625)] {
+            let levels = [level(Access::Cra, 100), level(Access::Vbdc, bytes)];
+            let request = terminal.request(second * 1000 * MS, &levels).unwrap();
+            assert_eq!(u64::from(request.vbdc_bursts), bytes.div_ceil(223));
+            assert_eq!((request.rbdc_kbps, request.is_absolute), (0, false));
+        }
     }
 
     #[test]
