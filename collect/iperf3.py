@@ -339,8 +339,9 @@ def _datagrams(
     if total is None:
         return []
     found: list[Record] = []
-    if total.packets is not None:
-        found.append(Record("udp_sent_packets", total.packets, labels))
+    sent = _sent_datagrams(transfer)
+    if sent is not None:
+        found.append(Record("udp_sent_packets", sent, labels))
     lost = _lost(receiver.end) if receiver is not None else _lost_by_sender(transfer)
     if isinstance(lost, str):
         found.append(failed("udp_lost_packets", labels, lost))
@@ -350,6 +351,16 @@ def _datagrams(
     if jitter_ms is not None:
         found.append(Record("udp_jitter_ms", jitter_ms, labels))
     return found
+
+
+def _sent_datagrams(transfer: Transfer) -> int | None:
+    """Return the datagrams that were sent. A client of 3.14 that received has 0 there, beside the
+    sender's bytes; `sum` has the number of the last that arrived.
+    """
+    sent, blksize = transfer.end.sum_sent, transfer.start.test_start.blksize
+    if sent is not None and blksize:
+        return sent.bytes // blksize
+    return None if transfer.end.sum is None else transfer.end.sum.packets
 
 
 def _lost(end: End) -> int | str:

@@ -282,6 +282,16 @@ def test_a_datagram_after_the_last_that_arrived_is_lost_or_under_way() -> None:
     assert only(records, "udp_lost_packets").reason.startswith("2000 datagrams sent, 1900 arrived")
 
 
+def test_a_client_that_received_knows_what_was_sent_by_its_bytes() -> None:
+    """3.14: it counts 0 datagrams as sent, and in `sum` those up to the last that arrived."""
+    received = udp(reverse=True, highest=1900, lost=1)
+    received["end"]["sum"]["packets"] = 1900
+    received["end"]["sum_sent"]["packets"] = 0
+    records = iperf3.records([document(received)], 0)
+    assert only(records, "udp_sent_packets").value == 2000
+    assert only(records, "udp_lost_packets").value == 1
+
+
 def test_a_document_needs_totals() -> None:
     with pytest.raises(ValidationError, match="neither sum_sent and sum_received nor sum"):
         document({**CLIENT, "end": {"sum_sent": CLIENT["end"]["sum_sent"]}})

@@ -243,10 +243,6 @@ fn test_t38_nonsense_of_a_program_is_a_failed_transfer() {
             r#"{"timer_ns": null, "report": {"received_bytes": 5}}"#,
             "it reports 5 bytes",
         ),
-        (
-            r#"{"timer_ns": null, "report": {"error": "no\nkey"}}"#,
-            "no key",
-        ),
     ] {
         let text = text.replace('\n', " ");
         let outcome = run([client(), fixed(&text)], &transfer());
@@ -258,6 +254,17 @@ fn test_t38_nonsense_of_a_program_is_a_failed_transfer() {
             done.reason
         );
     }
+}
+
+#[test]
+fn what_a_program_reports_is_its_own_refusal() {
+    let answer = r#"{"timer_ns": null, "report": {"error": "no\nkey"}}"#;
+    let outcome = run([client(), fixed(answer)], &transfer());
+    let done = only(&outcome);
+    assert_eq!(
+        (done.status, &*done.reason),
+        ("failed", "the server gave up: no key")
+    );
 }
 
 #[test]

@@ -34,7 +34,7 @@ from satlab.cli import app
 from satlab.common import console, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.report.page import Mark, Tile
+from satlab.report.page import Facts, Mark, Plot, Table, Tile
 from satlab.run.quiet_host import Patience
 
 OUTCOME: dict[str, Any] = {
@@ -202,9 +202,9 @@ def test_a_check_from_suite_to_verdicts(
     ]
     assert document["simulated_s"] == pytest.approx(sum(simulated), abs=1e-3)
     assert min(simulated) > 0.65
-    assert check_tables.pace(found).endswith(
-        f": {sum(simulated) / found.real_s:.0f} times as fast as real time"
-    )
+    factor = check_tables.pace_factor(sum(simulated), found.real_s)
+    assert check_tables.pace(found).endswith(f": {factor} times as fast as real time")
+    assert check_tables.pace_factor(8.1, 43.5) == "0.19"
 
 
 def test_symptoms_and_warnings_are_in_every_report(
@@ -313,6 +313,19 @@ def mean_s(found: CheckResult) -> float:
     return sum((found.spent_s("quick") or {}).values())
 
 
+def assert_page_has_what_matters(slow: CheckResult, again: CheckResult) -> None:
+    parts = {one.title: one.parts for one in check_page.page(slow).sections}
+    assert [type(one) for one in parts["What grew since the baseline"]] == [Table, Plot]
+    # Only causes that occurred are explained, and a time axis shows no differences of a thousandth.
+    [facts] = [one for one in parts["Causes"] if isinstance(one, Facts)]
+    assert {name for name, _ in facts.facts} == {
+        cause for cause, spent_s in (slow.spent_s("quick") or {}).items() if spent_s
+    }
+    [samples] = [one for one in check_page.page(again).plots if one.key == "samples-quick"]
+    low, high = samples.x.range or (0, 0)
+    assert high - low >= 2 * check_page.LEAST_SPREAD * low
+
+
 def test_a_build_is_compared_with_an_earlier_one(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,7 +369,7 @@ def test_a_build_is_compared_with_an_earlier_one(
         in check_tables.markdown(slow).partition("what grew since the baseline")[2]
     )
     html = check_page.write(slow).read_text()
-    assert "What grew since the baseline" in html
+    assert_page_has_what_matters(slow, again)
     picture = (slow.folder / check_page.GREW_FILE).read_text()
     assert "quick: flow control +" in picture and "baseline" in picture and "quick: flow" in html
     assert not (again.folder / check_page.GREW_FILE).exists() and not check_tables.picture(again)

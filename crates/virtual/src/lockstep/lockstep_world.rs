@@ -148,9 +148,11 @@ impl World {
         for side in [Side::Server, Side::Client] {
             let end = &mut ends[side as usize];
             let stepped = end.step(self.now);
+            let broken = stepped.err().map(|why| of(side, &why));
             let reported = end.report.error.as_deref();
-            let why = stepped.err().or_else(|| reported.map(message::short));
-            fault = fault.or(why.map(|why| of(side, &why)));
+            fault = fault
+                .or(broken)
+                .or_else(|| reported.map(|why| gave_up(side, why)));
         }
         if let Some(running) = self.running.take() {
             return self.observe(running, fault);
@@ -309,11 +311,19 @@ type Made = Result<Result<(End, String), String>, String>;
 
 /// A reason with the end that it is about.
 fn of(side: Side, why: &str) -> String {
-    let name = match side {
+    format!("the {}: {why}", name(side))
+}
+
+/// The reason that an end reports itself: it runs, and refuses to go on.
+fn gave_up(side: Side, why: &str) -> String {
+    format!("the {} gave up: {}", name(side), message::short(why))
+}
+
+const fn name(side: Side) -> &'static str {
+    match side {
         Side::Client => "client",
         Side::Server => "server",
-    };
-    format!("the {name}: {why}")
+    }
 }
 
 /// SHA-256 of a payload in hexadecimal digits.

@@ -15,8 +15,10 @@ use crate::transfer::Program;
 
 /// Longest wait for one answer.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Longest real time of a program.
+/// Longest wait for all answers of a program.
 const WHOLE: Duration = Duration::from_secs(900);
+/// Longest single wait; what lasts longer was suspended with the host.
+const STEP: Duration = Duration::from_secs(1);
 /// For a program to end after its socket was closed, and after SIGTERM.
 const END: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
@@ -27,7 +29,18 @@ pub struct Process {
     socket: Option<UnixStream>,
     /// Received and not taken.
     buffer: Vec<u8>,
-    deadline: Instant,
+    patience: Patience,
+}
+
+/// The time that is left for waits. A wait counts as STEP at most, so that a host, container or
+/// debugger that stops both programs for minutes fails none.
+#[derive(Clone, Copy)]
+struct Patience(Duration);
+
+impl Patience {
+    fn spend(&mut self, waited: Duration) {
+        self.0 = self.0.saturating_sub(waited.min(STEP));
+    }
 }
 
 impl Process {
@@ -51,31 +64,39 @@ impl Process {
             child,
             socket: Some(ours),
             buffer: Vec::new(),
-            deadline: now() + WHOLE,
+            patience: Patience(WHOLE),
         })
     }
 
-    /// The socket, whose next call ends at `until` or when the program's time is over.
-    fn socket(&mut self, until: Instant) -> Result<&mut UnixStream, String> {
-        let left = until.min(self.deadline).saturating_duration_since(now());
-        if left.is_zero() {
-            return Err(if until < self.deadline {
-                format!("no answer within {} s", ANSWER.as_secs())
-            } else {
-                format!("it did not end within {} s", WHOLE.as_secs())
-            });
+    /// Makes one call of the socket, with what is left for this answer and for the program.
+    fn call(
+        &mut self,
+        answer: &mut Patience,
+        call: impl FnOnce(&mut UnixStream) -> io::Result<usize>,
+    ) -> Result<io::Result<usize>, String> {
+        let step = STEP.min(answer.0).min(self.patience.0);
+        if answer.0.is_zero() {
+            return Err(format!("no answer within {} s", ANSWER.as_secs()));
+        }
+        if step.is_zero() {
+            return Err(format!("it did not end within {} s", WHOLE.as_secs()));
         }
         let socket = self.socket.as_mut().ok_or("its socket is closed")?;
-        let limit = socket.set_read_timeout(Some(left));
-        let limit = limit.and_then(|()| socket.set_write_timeout(Some(left)));
+        let limit = socket.set_read_timeout(Some(step));
+        let limit = limit.and_then(|()| socket.set_write_timeout(Some(step)));
         limit.map_err(|error| error.to_string())?;
-        Ok(socket)
+        let begun = now();
+        let done = call(socket);
+        let waited = now().saturating_duration_since(begun);
+        answer.spend(waited);
+        self.patience.spend(waited);
+        Ok(done)
     }
 
-    /// Receives more, until `until`.
-    fn fill(&mut self, until: Instant) -> Result<(), String> {
+    /// Receives more.
+    fn fill(&mut self, answer: &mut Patience) -> Result<(), String> {
         let mut part = [0; 1 << 14];
-        match self.socket(until)?.read(&mut part) {
+        match self.call(answer, |socket| socket.read(&mut part))? {
             Ok(0) => Err(self.ended()),
             Ok(length) => {
                 self.buffer.extend_from_slice(&part[..length]);
@@ -114,10 +135,10 @@ impl Process {
 
 impl Pipe for Process {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
-        let until = now() + ANSWER;
+        let mut left = Patience(ANSWER);
         let mut rest = message;
         while !rest.is_empty() {
-            match self.socket(until)?.write(rest) {
+            match self.call(&mut left, |socket| socket.write(rest))? {
                 Ok(length) => rest = &rest[length..],
                 Err(error) if is_again(&error) => {}
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(self.ended()),
@@ -128,7 +149,7 @@ impl Pipe for Process {
     }
 
     fn line(&mut self) -> Result<Vec<u8>, String> {
-        let until = now() + ANSWER;
+        let mut left = Patience(ANSWER);
         let mut searched = 0;
         loop {
             let found = self.buffer[searched..].iter().position(|&it| it == b'\n');
@@ -144,14 +165,14 @@ impl Pipe for Process {
                     "its message has a line of more than {MAX_LINE} bytes"
                 ));
             }
-            self.fill(until)?;
+            self.fill(&mut left)?;
         }
     }
 
     fn bytes(&mut self, length: usize) -> Result<Vec<u8>, String> {
-        let until = now() + ANSWER;
+        let mut left = Patience(ANSWER);
         while self.buffer.len() < length {
-            self.fill(until)?;
+            self.fill(&mut left)?;
         }
         let rest = self.buffer.split_off(length);
         Ok(std::mem::replace(&mut self.buffer, rest))
@@ -183,4 +204,18 @@ fn is_again(error: &io::Error) -> bool {
 #[expect(clippy::disallowed_methods, reason = "the limit of a real process")]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_is_suspended_takes_a_second_of_a_program_s_time() {
+        let mut left = Patience(ANSWER);
+        left.spend(Duration::from_secs(300));
+        assert_eq!(left.0, Duration::from_secs(19));
+        left.spend(Duration::from_millis(250));
+        assert_eq!(left.0, Duration::from_millis(18_750));
+    }
 }

@@ -27,8 +27,8 @@ from satlab.common.errors import ConfigError, Fault
 from satlab.lab import sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
-LIMIT_S = 950.0
-"""Real time that a program may run after satvirtual's limit, s."""
+LIMIT_S = 3600.0
+"""Longest real time of a program, s, should satvirtual not end it. A suspended host counts here."""
 TAIL_CHARACTERS = 300
 LOG_END_BYTES = 16 << 10
 TRIAL_S = 10.0
@@ -189,7 +189,8 @@ def needs_root() -> bool:
 
 
 def with_output(found: Sample, raw: Path, name: str) -> Sample:
-    """Add the last output of the failed program to the reason of a sample.
+    """Add the last output of the failed program to the reason of a sample, unless the program
+    reported a reason itself ("gave up").
 
     Raises:
         HostError: a sandbox could not be built.

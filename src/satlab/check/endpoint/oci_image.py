@@ -170,11 +170,24 @@ class _Image:
         self._file = file
         reader = Reader(file, Limits(MAX_BYTES, MAX_BLOBS))
         self._members = {str(PurePosixPath(member.name)): member for member in reader}
-        if "index.json" not in self._members and "manifest.json" in self._members:
+        if self._names_an_image():
+            return
+        if "manifest.json" in self._members:
             raise _OtherKindError(
                 "it is an archive of docker save, not of OCI",
                 "convert it: skopeo copy docker-archive:{file} oci-archive:NEW",
             )
+        if self._members and "oci-layout" not in self._members:
+            raise _OtherKindError(
+                "it has no index.json, as an OCI archive has",
+                "if it is a root file system (docker export), unpack it, and name the folder",
+            )
+
+    def _names_an_image(self) -> bool:
+        """Return whether there is an index of images; docker save of Docker 25 also writes one, which
+        may be empty.
+        """
+        return "index.json" in self._members and bool(self.json("index.json").get("manifests"))
 
     def content(self, name: str) -> Section:
         """Return a file of the image. Raises ValueError."""

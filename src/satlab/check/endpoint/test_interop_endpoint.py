@@ -13,7 +13,7 @@ import struct
 import subprocess
 import tarfile
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,18 @@ def image(path: Path, *layers: bytes, config: Any = None, kind: str = "", **chan
     }
     blobs["blobs/sha256/c"] = json.dumps({"config": config}).encode()
     blobs |= {f"blobs/sha256/{n}": data for n, data in enumerate(layers)}
-    with tarfile.open(path, "w") as tar:
-        for name, data in blobs.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+    path.write_bytes(archive(blobs))
     return path
+
+
+def archive(files: Mapping[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return made.getvalue()
 
 
 def unpacked(tmp_path: Path, *layers: bytes) -> Path:
@@ -241,15 +247,20 @@ def test_without_zstd_the_remedy_is_to_install_it(
 
 def test_archives_of_another_kind_are_named_with_what_to_do(tmp_path: Path) -> None:
     good = image(tmp_path / "good", layer(("a", b""))).read_bytes()
-    docker = io.BytesIO()
-    with tarfile.open(fileobj=docker, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo("manifest.json"))
+    index = b'{"schemaVersion": 2, "manifests": null}'
+    docker, docker_25, exported = (
+        archive({"manifest.json": b""}),
+        archive({"index.json": index, "manifest.json": b""}),
+        archive({"bin/sh": b""}),
+    )
     for data, what, remedy in (
         (gzip.compress(good), "compressed with gzip", "gunzip "),
         (b"\x28\xb5\x2f\xfd" + good, "compressed with zstd", "unzstd "),
         (lzma.compress(good), "compressed with xz", "unxz "),
         (bz2.compress(good), "compressed with bzip2", "bunzip2 "),
-        (docker.getvalue(), "docker save", "skopeo copy docker-archive:"),
+        (docker, "docker save", "skopeo copy docker-archive:"),
+        (docker_25, "docker save", "skopeo copy docker-archive:"),
+        (exported, "no index.json", "unpack it, and name the folder"),
         (good[:700], "not an OCI archive", "copy it again"),
     ):
         (tmp_path / "x").write_bytes(data)

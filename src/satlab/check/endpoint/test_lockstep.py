@@ -69,6 +69,7 @@ def test_what_programs_cannot_do_has_its_reason() -> None:
             "the server: it ended with status 1: no key | bye",
         ),
         ("failed", "the client: no answer", "the client: no answer"),
+        ("failed", "the server gave up: no credit", "the server gave up: no credit"),
         ("failed", "wrong payload: 3 bytes", "wrong payload: 3 bytes"),
         ("ok", "", ""),
     ],

@@ -47,6 +47,8 @@ GREW_FILE = "grew.svg"
 """File in the check's folder: what grew in its worst case, for a pull request."""
 LABEL_ROOM = 0.026
 """Width of a character of a mark's label on a phone, as a share of the plot."""
+LEAST_SPREAD = 0.02
+"""Half of the shortest time axis of samples, as a share of their time: nobody needs to see less."""
 MOST_FILES = 8
 """Number of files of a side that the page names for each case."""
 QVIS = "https://qvis.quictools.info/"
@@ -95,16 +97,19 @@ def write(check: CheckResult) -> Path:
 
 def page(check: CheckResult) -> Page:
     """Return the page of a check."""
-    sections = [Section.of(table) for table in check_tables.tables(check)]
-    if grown := _grown(check):
-        sections.append(Section("What grew", grown))
+    sections = []
+    for table in check_tables.tables(check):
+        plots = _grown(check) if table.title == check_tables.GREW else []
+        sections.append(Section(Section.of(table).title, [table, *plots]))
     if strips := _sample_times(check):
         sections.append(Section("Samples", strips))
     spent = _time_by_cause(check)
     if spent is not None:
         words = "Each moment of a transfer is assigned to the one cause that limited it."
+        drawn = {bar.name for bar in spent.series}
+        meanings = tuple(one for one in causes.MEANING.items() if one[0] in drawn)
         sections += [
-            Section("Causes", [Text(words), Facts(tuple(causes.MEANING.items())), spent]),
+            Section("Causes", [Text(words), spent, Facts(meanings)]),
             Section("Transfers", _transfers(check)),
         ]
     sections.append(Section("What was run", _origin(check)))
@@ -196,12 +201,14 @@ def _sample_times(check: CheckResult) -> list[Text | Plot]:
 
 def _distribution(check: CheckResult, case: str, times: Mapping[str, list[float]]) -> Plot:
     every = [value for values in times.values() for value in values if math.isfinite(value)]
+    middle, half = (min(every) + max(every)) / 2, (max(every) - min(every)) / 2
+    half = max(1.05 * half, LEAST_SPREAD * middle)
     curves, rows = [], []
     for style, (name, values) in enumerate(times.items()):
         reached = [value for value in values if math.isfinite(value)]
         shares = [number / len(values) for number in range(len(reached) + 1)]
-        # From the first sample of both to the last one, so that the curves can be compared.
-        x, y = [min(every), *reached, max(every)], [*shares, shares[-1]]
+        # Over the whole axis, so that the curves can be compared.
+        x, y = [middle - half, *reached, middle + half], [*shares, shares[-1]]
         curves.append(Series(name, x, y, shape="steps", style=style))
         rows += [(name, check_tables.seconds(value)) for value in values]
     mark = check.suite.marks_mb[-1]
@@ -209,7 +216,7 @@ def _distribution(check: CheckResult, case: str, times: Mapping[str, list[float]
         key=f"samples-{case}",
         title=f"{case}: time to {mark:g} MB",
         caption="Share of the samples in calibration that reached the mark within the time.",
-        x=Axis("Time since the client's first packet (s)"),
+        x=Axis("Time since the client's first packet (s)", range=(middle - half, middle + half)),
         y=(Axis("Share of samples", range=(0, 1.05)),),
         series=curves,
         height=260,
@@ -243,8 +250,8 @@ def tiles(check: CheckResult) -> list[Tile]:
             caption += f", {open_} undecided or not measurable"
         found.append(Tile(str(slower), caption, state="bad" if slower else "" if open_ else "good"))
     if check.simulated_s is not None:
-        factor = check.simulated_s / check.real_s
-        found.append(Tile(f"{factor:.0f}\u00d7", "as fast as real time"))
+        factor = check_tables.pace_factor(check.simulated_s, check.real_s)
+        found.append(Tile(f"{factor}\u00d7", "as fast as real time"))
     return found
 
 
@@ -264,11 +271,8 @@ def _time_by_cause(check: CheckResult) -> Plot | None:
                     cause, cases, (), shares, style.colour, style.pattern, hover="%{y}: %{x:.1f} %"
                 )
             )
-    head = ("case", *causes.CAUSES)
-    rows = [
-        (case, *(f"{spent[cause]:.3f}" for cause in causes.CAUSES))
-        for case, spent in traced.items()
-    ]
+    drawn = [bar.name for bar in bars]
+    rows = [(case, *(f"{spent[cause]:.3f}" for cause in drawn)) for case, spent in traced.items()]
     return Plot(
         key="spent",
         title="Where the time went",
@@ -277,7 +281,7 @@ def _time_by_cause(check: CheckResult) -> Plot | None:
         y=(Axis("", is_reversed=True),),
         series=bars,
         height=130 + 32 * len(traced),
-        table=Table(head, rows, numbers=causes.CAUSES),
+        table=Table(("case", *drawn), rows, numbers=drawn),
         bars="stack",
         room=90,
     )

@@ -29,12 +29,14 @@ RESULT_WORDS = {
 }
 UNKNOWN = "unknown"
 _FAILURES = "transfers that did not complete"
+GREW = "what grew since the baseline"
+_BY_CAUSE = "Mean seconds of a transfer, by cause."
 _LEFT_OUT = re.compile(r" \(left out: [^)]*\)")
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Row], caption: str = "") -> Table:
-    """Return a table of a check. Columns that are not in `TEXT_COLUMNS` hold numbers. A row with a
-    verdict is a card on a narrow page.
+    """Return a table of a check. Columns that are not in `TEXT_COLUMNS` hold numbers. A row of more
+    than three columns is a card on a narrow page.
     """
     numbers = frozenset(head) - frozenset(TEXT_COLUMNS)
     return Table(
@@ -44,7 +46,7 @@ def table(title: str, head: Sequence[str], rows: Sequence[Row], caption: str = "
         verdict="verdict",
         title=title,
         caption=caption,
-        cards="verdict" in head,
+        cards=len(head) > 3,
         keys=1,
     )
 
@@ -210,8 +212,14 @@ def pace(check: CheckResult) -> str:
     took = f"{check.real_s:.1f} s"
     if check.simulated_s is None:
         return took
-    factor = check.simulated_s / check.real_s
-    return f"{check.simulated_s:.0f} s simulated in {took}: {factor:.0f} times as fast as real time"
+    factor = pace_factor(check.simulated_s, check.real_s)
+    return f"{check.simulated_s:.0f} s simulated in {took}: {factor} times as fast as real time"
+
+
+def pace_factor(simulated_s: float, real_s: float) -> str:
+    """Return how much faster than real time a simulation was; programs may be slower."""
+    factor = simulated_s / real_s
+    return f"{factor:.0f}" if factor >= 10 else f"{factor:.2g}"
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -366,14 +374,14 @@ def _growth(check: CheckResult) -> Table:
     rows = [
         (
             case,
-            *(f"{each[cause]:+.2f}" for cause in columns),
-            f"{sum(each.values()):+.2f}",
+            *(f"{each[cause]:+z.2f}" for cause in columns),
+            f"{sum(each.values()):+z.2f}",
             grew.get(case) or "",
         )
         for case, each in grown.items()
     ]
-    title = "what grew since the baseline: mean seconds of a transfer by cause"
-    return table(title, ("case", *columns, "total", "grew most"), rows)
+    head = ("case", *columns, "total", "grew most")
+    return table(GREW, head, rows, _BY_CAUSE)
 
 
 def _other_checks(check: CheckResult) -> Table:
@@ -430,8 +438,8 @@ def _times_by_cause(check: CheckResult) -> Table:
         )
         for case, spent in traced.items()
     ]
-    title = "where the time went: mean seconds of a transfer by cause"
-    return table(title, ("case", *columns, "total", "main cause", "source"), rows)
+    head = ("case", *columns, "total", "main cause", "source")
+    return table("where the time went", head, rows, _BY_CAUSE)
 
 
 _OTHER_FIGURES_HEAD = (
@@ -466,11 +474,10 @@ def _other_figures(check: CheckResult) -> Table:
         )
         for case, samples in check.samples.items()
     ]
-    title = (
-        f"other figures: medians of the samples; {UNKNOWN}: not measured; source stack: reported by"
-        " the programs"
+    caption = (
+        f"Medians of the samples; {UNKNOWN}: not measured; source stack: reported by the programs."
     )
-    return table(title, _OTHER_FIGURES_HEAD, rows)
+    return table("other figures", _OTHER_FIGURES_HEAD, rows, caption)
 
 
 def _median(samples: Sequence[Sample], name: str, shape: str, factor: float = 1) -> str:

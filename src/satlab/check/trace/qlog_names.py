@@ -30,7 +30,7 @@ _PARAMETERS = _names(
     " idle_timeout max_udp_payload_size max_packet_size ack_delay_exponent max_ack_delay"
     " min_ack_delay active_connection_id_limit initial_max_streams_bidi initial_max_streams_uni"
     " preferred_address unknown_parameters max_datagram_frame_size grease_quic_bit"
-    " handshake_connection_id enable_time_stamp reset_stream_at"
+    " handshake_connection_id enable_time_stamp reset_stream_at enable_loss_bit initial_max_path_id"
 )
 FIELDS = {
     "packet_sent": _PACKET,
@@ -38,7 +38,7 @@ FIELDS = {
     "packet_lost": _PACKET,
     "packets_lost": frozenset({"largest_lost_packet_num", "lost_bytes", "lost_packets"}),
     "metrics_updated": _METRICS | {*WINDOWS, *METRICS},
-    "metric_update": _METRICS | {*METRICS},
+    "metric_update": _METRICS | {*WINDOWS, *METRICS},
     "congestion_metric_update": _METRICS | {*WINDOWS, *METRICS},
     "parameters_set": _PARAMETERS | {f"initial_max_{name}" for name in CREDITS},
 }
@@ -55,6 +55,9 @@ UNUSED_EVENTS = _names(
     " datagram_data_moved connection_data_blocked_updated stream_data_blocked_updated data_moved"
     " migration_state_updated key_updated key_retired key_discarded congestion_state_updated"
     " recovery_parameters_set loss_timer_updated timer_updated marked_for_retransmit ecn_state_updated"
+    # Names of draft-00 and draft-01.
+    " connection_new connection_id_update spin_bit_update alpn_update version_update key_update"
+    " key_retire cc_state_update"
     # Of all protocols.
     " error warning info debug verbose marker message custom"
     # mvfst.
@@ -69,5 +72,6 @@ FRAMES = _names(
     " crypto_frame new_token stream max_data max_stream_data max_streams data_blocked"
     " stream_data_blocked streams_blocked new_connection_id retire_connection_id path_challenge"
     " path_response connection_close application_close handshake_done datagram ack_frequency"
-    " immediate_ack time_stamp knob unknown"
+    " immediate_ack time_stamp knob bdp observed_address observed_address_v4 observed_address_v6"
+    " unknown"
 )

@@ -349,8 +349,9 @@ class _Reader:
         is_short = _is_short(data)
         if transfer.first_short_received_s is None and is_short:
             transfer.first_short_received_s = self._now
+        may_be_short = _is_short(data, without=True)
         for kind, frame in self._frames(data):
-            if is_short and kind in ("ack", "ack_ecn"):
+            if may_be_short and kind in ("ack", "ack_ecn"):
                 for first, last in _acked_ranges(frame):
                     self._sequence.acknowledged(self._now, first, last)
             self._frame_received(kind, frame)
@@ -440,14 +441,15 @@ def _acked_ranges(frame: Mapping[str, Any]) -> Iterator[tuple[float, float]]:
 
 
 def _is_short(data: Mapping[str, Any], *, without: bool = False) -> bool:
-    """Whether a packet has a short header, which is that of a 1-RTT packet; `without` a type too."""
+    """Whether a packet has a short header, which is that of a 1-RTT packet; `without`: also one of
+    unknown type.
+    """
     header = data.get("header")
     kind = data.get("packet_type") or (
         header.get("packet_type") if isinstance(header, dict) else None
     )
-    if kind is None:
-        return without
-    return str(kind).lower().replace("-", "") in ("1rtt", "onertt", "short")
+    name = str(kind).lower().replace("-", "")
+    return name in ("1rtt", "onertt", "short") or (without and name in ("none", "unknown"))
 
 
 def _packet_length(data: Mapping[str, Any]) -> float:

@@ -158,17 +158,18 @@ def test_the_forms_of_three_programs_are_read_alike(program: str, tmp_path: Path
     assert {(one.cwnd_bytes, one.rtt_ms) for one in found.points} == {(12000, 650)}
 
 
-def test_the_flows_of_a_server_are_in_its_file(tmp_path: Path) -> None:
-    """Packets 0 to 3; an ACK of 1 and, as text, of 2 to 3."""
+@pytest.mark.parametrize("kind", ["1RTT", "UNKNOWN"])
+def test_the_flows_of_a_server_are_in_its_file(kind: str, tmp_path: Path) -> None:
+    """Packets 0 to 3; an ACK of 1 and, as text, of 2 to 3. A file that quic-trace's converter made
+    does not know the types of received packets.
+    """
     records = ngtcp2()
     numbers = iter(range(4))
     for record in records:
         if record["name"] == "transport:packet_sent":
             record["data"]["header"]["packet_number"] = next(numbers)
     acks = {"frame_type": "ack", "acked_ranges": [[1], ["2", "3"], "x", [None]]}
-    records.append(
-        {"time": 1400, "name": "transport:packet_received", "data": packet("1RTT", acks)}
-    )
+    records.append({"time": 1400, "name": "transport:packet_received", "data": packet(kind, acks)})
     records.append({"time": 1500, "name": "recovery:metrics_updated", "data": {"ssthresh": 1}})
     found = read(tmp_path, sequence(records))
     [flow] = found.flows
@@ -703,6 +704,12 @@ def test_what_is_unknown_is_skipped_and_counted(tmp_path: Path) -> None:
     found = read(tmp_path, sequence(records))
     assert found.counts == Counts(damaged=0, events=2, fields=2, frames=3)
     assert found.counts.text == " (left out: 2 unknown events, 2 unknown fields, 3 unknown frames)"
+    # Names of draft-01, and the frames of extensions that say nothing of a transfer.
+    records = ngtcp2()
+    records[3]["name"] = "recovery:metric_update"
+    records[4]["data"]["frames"] += [{"frame_type": "observed_address"}, {"frame_type": "bdp"}]
+    records[6:6] = [{"time": 200, "name": "connectivity:spin_bit_update", "data": {"state": True}}]
+    assert read(tmp_path, sequence(records)).counts == Counts()
     known = read(tmp_path, sequence(ngtcp2()))
     assert replace(found, counts=Counts(), points=[]) == replace(known, points=[])
     assert Counts().text == ""

@@ -32,7 +32,8 @@
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 12 : 13, color: "--text" },
       margin: { l: narrow ? 44 : 56, r: 12, t: 24, b: 48 }, hovermode: "closest",
       hoverlabel: { bgcolor: "--card", bordercolor: "--line", font: { color: "--text" } },
-      legend: { orientation: "h", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom" },
+      legend: { orientation: "h", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom",
+        ...(layout.barmode === "stack" && { traceorder: "normal" }) }, // Plotly's default is the reverse of the bars
     };
     const axes = Object.keys(layout).filter(key => /^[xy]axis\d*$/.test(key));
     const merged = { ...base, ...layout };

@@ -3,14 +3,15 @@
 also compressed: gzip, or the only HAR file of a zip archive.
 
 Only these parts of an entry are read: start; method and URL of the request (path and query only to
-find repetitions and the document) and its header Sec-Fetch-Dest; status, `bodySize`, `content.size`
-and `content.mimeType` of the answer; and `content.text`, to check its base64. Of a page its title,
+find repetitions and the document) and its header Sec-Fetch-Dest; status, sizes and
+`content.mimeType` of the answer; and `content.text`, to check its base64. Of a page its title,
 which is the document's URL in Chromium.
 """
 
 import base64
 import io
 import json
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,8 @@ from satlab.run.page_import.page_objects import (
 VERSIONS = ("1.1", "1.2")
 _SHORTER = "export one page load, without content"
 _AGAIN = "record the page's load anew, with the browser's cache disabled"
-_MOST_OF_URL = 16_384
+_MOST_OF_URL = 2 << 20
+"""Chromium's limit."""
 _MOST_OF_TIME = 40
 _NO_REQUEST = (
     "about",
@@ -145,12 +147,12 @@ def read(file: Path) -> Found:
                 unused.append(_Unused(entry, url, str(why)))
             continue
         page = entry.page if page is None else page
-        if url in answered:
-            found.left_out["requested before"] += 1
-        elif entry.page is None and has_pages:
+        if entry.page is None and has_pages:
             found.left_out["of no page of the file"] += 1
         elif entry.page not in (None, page):
             found.left_out["of another page of the file"] += 1
+        elif url in answered:
+            found.left_out["requested before"] += 1
         else:
             answered[url] = _Answered(entry, url, item)
     document = _document(answered, _title(log, page))
@@ -256,7 +258,7 @@ def _log(file: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{file}: not a HAR file: log.entries is not a list", hint="export it as HAR again"
         )
-    if log.get("version") not in VERSIONS:
+    if (log.get("version") or VERSIONS[0]) not in VERSIONS:  # HAR 1.2: without one it is 1.1
         raise ConfigError(
             f"{file}: log.version is not {' or '.join(VERSIONS)}", hint="export it as HAR 1.2"
         )
@@ -357,7 +359,8 @@ def _item(entry: object) -> tuple[str, Item]:
     transferred = _size(response, "_transferSize")
     if content.get("size", -1) is None:  # no content arrived: the transfer has headers alone
         transferred = -1
-    size = next((one for one in (body, transferred, whole) if one > 0), 0)
+    known = (body, transferred, whole, _bytes_in(entry, response))
+    size = next((one for one in known if one > 0), 0)
     if not size:
         raise LeftOutError("without a body, or of unknown size")
     if content.get("encoding") == "base64":
@@ -403,15 +406,26 @@ def _url(url: object) -> tuple[str, str]:
 
 
 def _size(holder: Mapping[str, Any], key: str) -> int:
-    """Return a size, -1 if it is unknown."""
+    """Return a size, -1 if it is unknown: programs that subtract headers also write less."""
     size = holder.get(key)
     if size is None:
         return -1
-    if type(size) is not int or not -1 <= size <= MOST_BYTES:
+    if type(size) is not int or size > MOST_BYTES:
         raise RefusedError(
-            f"{key} is not an integer from -1 to {MOST_BYTES}", "correct it, or remove the entry"
+            f"{key} is not an integer of at most {MOST_BYTES}", "correct it, or remove the entry"
         )
-    return size
+    return max(size, -1)
+
+
+def _bytes_in(entry: object, response: Mapping[str, Any]) -> int:
+    """Return the body's size by WebPageTest's `_bytesIn`, which counts the headers too; -1 without.
+
+    For SPDY and HTTP/2 it wrote 0 into all fields of HAR (2015).
+    """
+    found = entry.get("_bytesIn") if isinstance(entry, dict) else None
+    if not isinstance(found, int | str) or not re.fullmatch(r"[0-9]{1,8}", str(found), re.ASCII):
+        return -1
+    return min(int(found), MOST_BYTES) - max(_size(response, "headersSize"), 0)
 
 
 def _check_base64(text: object) -> None:
