@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests import polling
+
 Job = Callable[..., subprocess.Popen[str]]
 
 
@@ -101,16 +103,51 @@ def test_udp_reports_losses_at_the_receiver(job: Job, port: int, tmp_path: Path)
     assert report(tmp_path, 2)["start"]["test_start"]["blksize"] == 1000
 
 
-def test_a_stopped_server_stores_what_it_has(job: Job, port: int, tmp_path: Path) -> None:
+STOPS = pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+
+
+@STOPS
+def test_a_stopped_server_stores_what_it_has(
+    job: Job, port: int, tmp_path: Path, stop: signal.Signals
+) -> None:
     server = job(1, "-p", str(port), "server", "-B", "127.0.0.1")
     client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "20", "-R", "udp", "-b", "1M")
     wait_for_tcp(port, "01")
     time.sleep(1)  # iperf3 does not report how many intervals it has
-    server.send_signal(signal.SIGTERM)
+    server.send_signal(stop)
     assert server.wait(120) == 0
     assert report(tmp_path, 1)["intervals"]
     assert "interrupt" in report(tmp_path, 1)["error"]
     assert client.wait(120) == 1, "its server has gone"
+
+
+@STOPS
+def test_a_stopped_client_stores_what_it_has_and_has_failed(
+    job: Job, port: int, tmp_path: Path, stop: signal.Signals
+) -> None:
+    server = job(1, "-p", str(port), "server", "-B", "127.0.0.1", "-1")
+    client = job(2, "-p", str(port), "client", "127.0.0.1", "-t", "20", "tcp")
+    wait_for_tcp(port, "01")
+    time.sleep(1)  # iperf3 does not report how many intervals it has
+    client.send_signal(stop)
+    assert (client.wait(120), server.wait(120)) == (1, 1)
+    assert {"throughput", "average_throughput", "iperf3_json"} <= statistics(tmp_path, 2)
+    kept = report(tmp_path, 2)
+    assert (bool(kept["intervals"]), "interrupt" in kept["error"]) == (True, True)
+    assert report(tmp_path, 1)["intervals"], "the other side keeps its part"
+
+
+@STOPS
+def test_a_server_that_is_stopped_while_iperf3_starts_ends_in_order(
+    trial: Callable[[str], Any], tmp_path: Path, stop: signal.Signals
+) -> None:
+    """iperf3 handles signals once it listens; before, it dies without its JSON."""
+    test, started = trial("satlab_iperf3"), tmp_path / "started"
+    server = test.start("server", **test.stand_in("iperf3", f": > {started}\nexec sleep 60\n"))
+    polling.until(started.exists, seconds=120)
+    server.send_signal(stop)
+    output, _ = server.communicate(timeout=120)
+    assert (server.returncode, "before it had started" in output) == (0, True), output
 
 
 def test_an_idle_server_that_is_stopped_stores_nothing(job: Job, port: int, tmp_path: Path) -> None:

@@ -39,8 +39,10 @@ REGISTERED_S = 180.0
 request timed out: 150 s).
 """
 POLL_S = 1.0
-MOST_BYTES = 1 << 30
-"""Largest answer that is read: captures."""
+MOST_BYTES, MOST_JSON_BYTES = 1 << 30, 64 << 20
+"""Largest file that is read (captures), and largest answer in JSON."""
+LONGEST_TEXT = 1000
+"""Longest text of a controller that a message holds, characters."""
 _LOGIN = "name its account: SATLAB_OPENBACH=http://LOGIN:PASSWORD@HOST:8000"
 
 
@@ -103,7 +105,7 @@ class Controller:
         """
         content = b"" if method == "GET" else json.dumps({} if body is None else body).encode()
         deadline_s = more_s + (LOOK_DEADLINE_S if method == "GET" else WORK_DEADLINE_S)
-        answer = self._send(method, path, content, "application/json", deadline_s)
+        answer = self._send(method, path, content, "application/json", deadline_s, MOST_JSON_BYTES)
         try:
             return json.loads(answer) if answer else None
         except ValueError as error:
@@ -111,7 +113,7 @@ class Controller:
 
     def read(self, path: str) -> bytes:
         """Return a file that the controller makes. Raises as `request`."""
-        return self._send("GET", path, b"", "application/json", WORK_DEADLINE_S)
+        return self._send("GET", path, b"", "application/json", WORK_DEADLINE_S, MOST_BYTES)
 
     def enter(self) -> None:
         """Log in, if there is an account.
@@ -128,10 +130,18 @@ class Controller:
             ):  # which means that we are logged in already
                 raise HostError(f"{self}: {error}", _LOGIN) from error
 
-    def _send(self, method: str, path: str, content: bytes, kind: str, deadline_s: float) -> bytes:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        content: bytes,
+        kind: str,
+        deadline_s: float,
+        most_bytes: int,
+    ) -> bytes:
         for left in range(TRIES if method == "GET" else 1, 0, -1):
             try:
-                status, answer = self._exchange(method, path, content, kind, deadline_s)
+                status, answer = self._exchange(method, path, content, kind, deadline_s, most_bytes)
             except _BrokenError as error:
                 if left == 1:
                     raise HostError(
@@ -139,15 +149,23 @@ class Controller:
                     ) from error
                 time.sleep(POLL_S)
                 continue
+            if len(answer) > most_bytes:
+                raise HostError(f"{self}{path}: the answer has more than {most_bytes >> 20} MiB")
             if status < HTTPStatus.BAD_REQUEST:
                 return answer
             raise RefusedError(status, f"{method} {path}: {_refusal(status, answer)}")
         raise AssertionError("unreachable")
 
     def _exchange(
-        self, method: str, path: str, content: bytes, kind: str, deadline_s: float
+        self,
+        method: str,
+        path: str,
+        content: bytes,
+        kind: str,
+        deadline_s: float,
+        most_bytes: int,
     ) -> tuple[int, bytes]:
-        """Make one request on a new connection."""
+        """Make one request on a new connection; read one byte more than `most_bytes` at most."""
         protocol = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = protocol(self.host, self.port, timeout=deadline_s)
         try:
@@ -156,7 +174,7 @@ class Controller:
             )
             connection.request(method, self.prefix + path, content, headers)
             answer = connection.getresponse()
-            received = answer.read(MOST_BYTES)
+            received = answer.read(most_bytes + 1)
             self._cookie = (answer.headers["set-cookie"] or self._cookie).partition(";")[0]
             return answer.status, received
         except (OSError, http.client.HTTPException) as error:
@@ -181,7 +199,8 @@ class Controller:
         )
         if lacking or away:
             reasons = [f"no agent {', '.join(lacking)}"] if lacking else []
-            reasons += [f"{name} is {found[name].get('status', 'not available')}" for name in away]
+            states = {name: str(found[name].get("status", "not available")) for name in away}
+            reasons += [f"{name} is {state[:LONGEST_TEXT]}" for name, state in states.items()]
             raise HostError(f"{self}: {'; '.join(reasons)}", "install them: satlab vm provision")
         return {name: found[name]["address"] for name in names}
 
@@ -219,15 +238,15 @@ class Controller:
                 else:
                     self.request("POST", place, entity)
             except RefusedError as error:
-                owner = self.request("GET", f"/agent/{quote(address)}/").get("project")
-                if owner in (None, "", project):
+                owner = str(self.request("GET", f"/agent/{quote(address)}/").get("project") or "")
+                if owner in ("", project):
                     raise
                 if name not in attached:  # it was made, without its agent
                     with contextlib.suppress(RefusedError):
                         self.request("DELETE", f"{place}{quote(name)}/")
                 raise HostError(
-                    f"{self}: the agent {name} ({address}) belongs to the project {owner!r}",
-                    f"an agent has one project: remove its entity from {owner!r}",
+                    f"{self}: the agent {name} ({address}) belongs to the project {owner[:64]!r}",
+                    "an agent has one project: remove its entity there",
                 ) from error
 
     def install(self, jobs: Mapping[str, set[str]]) -> None:
@@ -303,9 +322,8 @@ class Controller:
         head += f'Content-Disposition: form-data; name="file"; filename="{name}.tar.gz"\r\n'
         head += "Content-Type: application/gzip\r\n\r\n"
         content = head.encode() + packed.getvalue() + f"\r\n--{boundary}--\r\n".encode()
-        self._send(
-            "POST", "/job/", content, f"multipart/form-data; boundary={boundary}", WORK_DEADLINE_S
-        )
+        kind = f"multipart/form-data; boundary={boundary}"
+        self._send("POST", "/job/", content, kind, WORK_DEADLINE_S, MOST_JSON_BYTES)
 
     def _await_end(
         self, name: str, address: str, earlier: dict[str, Any] | None, *, was_listed: bool
@@ -332,7 +350,8 @@ class Controller:
                     was_running = True
                 elif code not in success:
                     raise RunError(
-                        f"{self}: {name} cannot be installed on {address}: {state['response']}"
+                        f"{self}: {name} cannot be installed on {address}:"
+                        f" {str(state['response'])[:LONGEST_TEXT]}"
                     )
                 elif not was_running or registered is not None or code not in registers:
                     return
@@ -422,4 +441,4 @@ def _refusal(status: int, answer: bytes) -> str:
     elif entities:
         reasons.append(", ".join(map(str, entities)))
     reasons += [str(fault) for fault in body.get("faults", [])]
-    return "; ".join(reasons)[:1000]
+    return "; ".join(reasons)[:LONGEST_TEXT]

@@ -28,7 +28,7 @@ from satlab.openbach.engine import FunctionStatus, JobStatus, ScenarioStatus
 from satlab.openbach.json_document import is_name
 from satlab.openbach.model import BoundScenario, StartJob, StartScenario
 from satlab.openbach.runner import JobProgress, Outcome, ScenarioResult, append_line
-from satlab.vm.controller_client import POLL_S, Controller, RefusedError
+from satlab.vm.controller_client import LONGEST_TEXT, POLL_S, Controller, RefusedError
 
 PROJECT = "satlab"
 SETTLE_S = 20.0
@@ -95,9 +95,29 @@ def run(
     installed again.
 
     Raises:
-        HostError: the controller does not answer, or lacks agents.
+        HostError: the controller does not answer, lacks agents, or answers in another form than
+        OpenBACH's.
         ConfigError, RunError: it refuses.
     """
+    try:
+        return _run(controller, scenario, file, raw, on_event, stop, deadline_s)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        said = f"{type(error).__name__}: {error}"[:LONGEST_TEXT]
+        raise HostError(
+            f"{controller}: an answer has another form than OpenBACH's ({said})",
+            "is the controller 2.7.0?",
+        ) from error
+
+
+def _run(
+    controller: Controller,
+    scenario: BoundScenario,
+    file: Path,
+    raw: Path,
+    on_event: Callable[[JobProgress], None],
+    stop: threading.Event,
+    deadline_s: float,
+) -> ScenarioResult:
     for folder in ("logs", "files"):
         (raw / folder).mkdir(parents=True, exist_ok=True)
     for name in ("stats.jsonl", "jobs.jsonl"):
@@ -254,7 +274,7 @@ def _reason(instance: Instance) -> str:
     ]
     if instance["status"] == ScenarioStatus.FINISHED_KO:
         if instance.get("reason"):
-            return str(instance["reason"])
+            return str(instance["reason"])[:LONGEST_TEXT]
         for _, function in _functions(instance):
             job = function.get("job")
             if job and job["status"] in failed:
@@ -337,9 +357,15 @@ def _fetch(controller: Controller, number: int, raw: Path) -> None:
                     f"{controller}: {job[:64]!r}, {name[:64]!r}: not names of a job and its"
                     " statistic"
                 )
-            packed = controller.read(
-                f"/scenario_instance/{number}/archive/?{urlencode({job: name})}"
-            )
+            try:
+                packed = controller.read(
+                    f"/scenario_instance/{number}/archive/?{urlencode({job: name})}"
+                )
+            except RefusedError as error:  # 404 whatever the reason
+                raise HostError(
+                    f"{controller}: {job} stored {name}, but the controller does not hand it over",
+                    "see the log of its conductor: it fetches the files from the agent by Ansible",
+                ) from error
             store(packed, job, name, raw / "files")
 
 

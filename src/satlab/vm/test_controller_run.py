@@ -343,6 +343,9 @@ def test_what_only_reads_is_asked_again_and_nothing_else(monkeypatch: pytest.Mon
     page = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>"
     with breaking([page]) as controller, pytest.raises(HostError, match="no JSON"):
         controller.request("GET", "/version/")
+    monkeypatch.setattr("satlab.vm.controller_client.MOST_JSON_BYTES", 1)
+    with breaking([good]) as controller, pytest.raises(HostError, match="the answer has more than"):
+        controller.request("GET", "/version/")
 
 
 def test_dates_without_a_zone_are_the_controller_s() -> None:

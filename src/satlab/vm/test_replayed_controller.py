@@ -139,6 +139,52 @@ def test_an_installation_that_fails_after_its_registration_is_a_failure(
         execute(through, "bulk_tcp", {"duration": "2"}, tmp_path)
 
 
+def test_what_a_failed_installation_says_is_bounded(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through, states = start(Replayed(AGENTS, [])), iter([202, 422])
+    monkeypatch.setattr(
+        through,
+        "_states",
+        lambda *_: {"install": {"returncode": next(states, 422), "response": "x" * 10**6}},
+    )
+    monkeypatch.setattr(through, "_is_removed", lambda *_: False)
+    with pytest.raises(RunError, match="cannot be installed") as failed:
+        through.install({AGENTS["client"]: {"satlab_ping"}})
+    assert len(str(failed.value)) < 1200
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[], {}, {"status": 7}, {"status": "Finished Ok", "openbach_functions": [{"job": {"id": 1}}]}],
+)
+def test_answers_of_another_form_are_a_failure_of_the_controller(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    through = start(Replayed(AGENTS, []))
+    monkeypatch.setattr(through, "instance", lambda _: answer)
+    with pytest.raises(HostError, match="another form than OpenBACH's"):
+        execute(through, "bulk_tcp", {"duration": "2"}, tmp_path)
+
+
+def test_files_that_the_controller_does_not_hand_over_are_named(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive is 404 whatever the reason, for example an Ansible module that it lacks."""
+    example = example_run.write(tmp_path, Example(duration_s=2))
+    through = start(Replayed(AGENTS, stored(example, "iperf3_json", 1)))
+    read = through.read
+
+    def refuses_archives(path: str) -> bytes:
+        if "/archive/" in path:
+            raise RefusedError(404, "HTTP 404")
+        return read(path)
+
+    monkeypatch.setattr(through, "read", refuses_archives)
+    with pytest.raises(HostError, match=r"satlab_iperf3 stored iperf3_json, but the controller"):
+        execute(through, "bulk_tcp", {"duration": "2"}, tmp_path)
+
+
 @pytest.mark.parametrize(("failing", "tried"), [(1, 2), (2, 2)])
 def test_a_launch_without_a_job_is_repeated_once(
     start: Start, tmp_path: Path, failing: int, tried: int

@@ -7,14 +7,14 @@ which is stored.
 import argparse
 import ipaddress
 import json
-import signal
 import subprocess
 import syslog
+import threading
 import time
 from typing import Any
 
 import collect_agent
-from jobkit import argument_parser, run_job, store_json, whole
+from jobkit import argument_parser, run_job, start_stoppable, stop_event, store_json, whole
 
 READY_S = 15.0
 """How long the client tries to reach a server that is not listening yet."""
@@ -30,37 +30,26 @@ _INTERRUPTED = "interrupt"
 Report = dict[str, Any]
 
 
-class _Iperf3:
-    """Runs iperf3, one at a time, and ends it when this job is stopped."""
+def run(arguments: list[str], stop: threading.Event, timeout_s: float | None = None) -> Report:
+    """Run iperf3 to its end, or until `stop`, and return its JSON; a failure is in the key `error`.
 
-    def __init__(self) -> None:
-        self.stopped = False
-        self._process: subprocess.Popen[str] | None = None
-        signal.signal(signal.SIGTERM, self._stop)
-
-    def _stop(self, *_: object) -> None:
-        self.stopped = True
-        if self._process is not None:
-            self._process.terminate()  # iperf3 then prints the JSON of what it has
-
-    def run(self, arguments: list[str], timeout_s: float | None = None) -> Report:
-        """Run iperf3 to its end and return its JSON; a failure is in the key `error`."""
-        argv = ["iperf3", *arguments]
-        self._process = subprocess.Popen(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        if self.stopped:  # stopped while it was starting
-            self._process.terminate()
-        late = ""
-        try:
-            output, log = self._process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            late = f"not over after {timeout_s:g} s"
-            self._process.kill()
-            output, log = self._process.communicate()
-        code = self._process.returncode
-        self._process = None
-        return _read(output, late or (f"exit status {code}: {log.strip()}" if code else ""))
+    A stopped iperf3 prints the JSON of what it has, with an error. Before it handles signals it
+    prints nothing.
+    """
+    pipe = subprocess.PIPE
+    process = start_stoppable(["iperf3", *arguments], stop, stdout=pipe, stderr=pipe, text=True)
+    failure = ""
+    try:
+        output, log = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        failure = f"not over after {timeout_s:g} s"
+        process.kill()
+        output, log = process.communicate()
+    if process.returncode and not failure:
+        failure = f"exit status {process.returncode}: {log.strip()}"
+        if stop.is_set() and process.returncode < 0:
+            failure = f"{_INTERRUPTED} before it had started"
+    return _read(output, failure)
 
 
 def _read(output: str, failure: str) -> Report:
@@ -180,35 +169,32 @@ def congestion_fault(report: Report, requested: str | None) -> str:
     return ""
 
 
-def serve(options: argparse.Namespace) -> int:
+def serve(options: argparse.Namespace, stop: threading.Event) -> int:
     """Accept transfers until stopped, or one with `exit`; 0 when all succeeded."""
-    iperf3 = _Iperf3()
     good = True
-    while not iperf3.stopped:
-        report = iperf3.run(server_arguments(options))
+    while not stop.is_set():
+        report = run(server_arguments(options), stop)
+        is_kept = keep(report)
         # An agent that stops this job ends iperf3 first: not a failure, and no reason to start
         # another one.
-        if _INTERRUPTED in str(report.get("error", "")):
-            keep(report)
-            return 0 if good else 1
-        good = keep(report) and good
+        if stop.is_set() or _INTERRUPTED in str(report.get("error", "")):
+            break
+        good = is_kept and good
         # Without data: it cannot listen, or a stranger called.
         if options.exit or not report.get("intervals"):
             break
     return 0 if good else 1
 
 
-def transfer(options: argparse.Namespace) -> int:
+def transfer(options: argparse.Namespace, stop: threading.Event) -> int:
     """Make one transfer; 0 when it was complete, with the requested congestion control."""
-    iperf3 = _Iperf3()
     deadline = time.monotonic() + READY_S
     while True:
-        report = iperf3.run(client_arguments(options), options.duration_s + MARGIN_S)
+        report = run(client_arguments(options), stop, options.duration_s + MARGIN_S)
         waiting = _NOT_READY in str(report.get("error", "")) and not report.get("intervals")
-        if not waiting or iperf3.stopped or time.monotonic() >= deadline:
-            break
         # iperf3's server takes a probe for a client, so only a transfer shows whether it listens.
-        time.sleep(0.1)
+        if not waiting or time.monotonic() >= deadline or stop.wait(0.1):
+            break
     complete = keep(report)
     fault = ""
     if not report.get("error"):
@@ -242,8 +228,8 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run the job."""
-    options = _arguments()
-    return serve(options) if options.mode == "server" else transfer(options)
+    stop, options = stop_event(), _arguments()
+    return (serve if options.mode == "server" else transfer)(options, stop)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Requests that a real OpenBACH 2.7.0 was seen to answer: 55 scenarios to save, 41 others.
 
-Answers are those of the real controller. Where its own code or database failed (500, or the text of
-PostgreSQL), or where it takes what later fails, `OURS` has the status that this server gives.
+Answers are those of the real controller. Where ours is another on purpose, docs/api.md has a row with
+both statuses and the reason.
 """
 
 import copy
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from satlab.common import paths
 from satlab.openbach.fixtures import upstream_shapes
 from satlab.service.api.settings import Settings
 
@@ -296,30 +297,60 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str, Document]] = {
 }
 """Changes of GOOD, and the refusal: `error`, `offending_entry`, further keys. Status 400."""
 
-BEGINNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
+BEGINNINGS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "id_twice": (
         {f"{AT}.1.id": 1},
         "duplicate key value violates unique constraint",
         f"{AT}.1.start_job_instance",
+        "scenario with an `id` twice",
     ),
     "sub_no_arguments": (
         third(start_scenario_instance={"scenario_name": "x"}),
         'null value in column "arguments"',
         f"{AT}.2.start_scenario_instance",
+        "`start_scenario_instance` without `arguments`",
     ),
 }
-"""Refusals whose text goes on with PostgreSQL's names."""
+"""Refusals whose text goes on with PostgreSQL's names: changes of GOOD, its beginning,
+`offending_entry`, the row in docs/api.md.
+"""
 
-OURS: dict[str, tuple[dict[str, Any], int, int]] = {
-    "dollar_end": ({f"{CLIENT}.client.tcp.cong_control": "abc$"}, 500, 400),
-    "nul_text": ({"description": "a\0b"}, 500, 400),
-    "stop_ids_scalar": ({f"{AT}.2.stop_job_instances.openbach_function_ids": 1}, 500, 400),
-    "name_int": ({"name": 7}, 200, 400),
-    "bool_id": ({f"{AT}.0.id": True}, 200, 400),
-    "entity_int": ({f"{AT}.0.start_job_instance.entity_name": 3}, 200, 400),
-    "nan_time": ({f"{AT}.1.wait.time": float("nan")}, 200, 400),
+OURS: dict[str, tuple[Any, int, int, str]] = {
+    "dollar_end": (
+        {f"{CLIENT}.client.tcp.cong_control": "abc$"},
+        500,
+        400,
+        "value that ends with a single `$`",
+    ),
+    "nul_text": ({"description": "a\0b"}, 500, 400, "text with NUL"),
+    "stop_ids_scalar": (
+        {f"{AT}.2.stop_job_instances.openbach_function_ids": 1},
+        500,
+        400,
+        "`openbach_function_ids` is a number",
+    ),
+    "body_list": (None, 500, 400, "scenario is a list"),
+    "name_int": ({"name": 7}, 200, 400, "`name` of a scenario is a number"),
+    "bool_id": ({f"{AT}.0.id": True}, 200, 400, "`id` is `true`"),
+    "entity_int": (
+        {f"{AT}.0.start_job_instance.entity_name": 3},
+        200,
+        400,
+        "`entity_name` is a number",
+    ),
+    "nan_time": ({f"{AT}.1.wait.time": float("nan")}, 200, 400, "`time` is NaN"),
 }
-"""Changes of GOOD, OpenBACH's status, and ours."""
+"""Changes of GOOD (None: a list in its place), OpenBACH's status, ours, the row in docs/api.md."""
+
+
+def row_of(request: str) -> tuple[int, int]:
+    """Return the statuses of OpenBACH and ours in the row of docs/api.md about a request."""
+    for line in (paths.ROOT / "docs/api.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 6 and cells[1] == request:
+            assert cells[4], "a reason"
+            return int(cells[2][:3]), int(cells[3][:3])
+    raise AssertionError(f"docs/api.md has no row {request!r}")
 
 
 def changed(changes: dict[str, Any]) -> Document:
@@ -359,20 +390,21 @@ def test_refusals_of_scenarios_are_those_that_were_recorded(saver: TestClient, n
 
 @pytest.mark.parametrize("name", BEGINNINGS)
 def test_refusals_of_the_database_begin_as_recorded(saver: TestClient, name: str) -> None:
-    changes, error, entry = BEGINNINGS[name]
+    changes, error, entry, row = BEGINNINGS[name]
     answer = saver.post(SCENARIOS, json=changed(changes))
     said = answer.json()["error_message"]
     assert (answer.status_code, said["offending_entry"]) == (400, entry)
     assert said["error"].startswith(error)
+    assert row_of(row) == (400, 400)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_what_fails_there_later_is_refused_here(saver: TestClient, name: str) -> None:
-    changes, theirs, ours = OURS[name]
-    headers = {"content-type": "application/json"}
-    answer = saver.post(SCENARIOS, content=json.dumps(changed(changes)), headers=headers)
+    changes, theirs, ours, row = OURS[name]
+    answer = ask(saver, "POST", SCENARIOS, [1, 2] if changes is None else changed(changes))
     assert answer.status_code == ours != theirs
-    assert "error" in answer.json()
+    assert set(answer.json()) & {"error", "msg"}
+    assert row_of(row) == (theirs, ours)
 
 
 def test_what_was_taken_is_taken(saver: TestClient) -> None:
@@ -384,7 +416,6 @@ def test_what_was_taken_is_taken(saver: TestClient) -> None:
         400,
         {"error": "You must provide a name to create a Scenario"},
     )
-    assert saver.post(SCENARIOS, json=[1, 2]).status_code == 400  # there 500
 
 
 UNKNOWN = {"error": "The requested Scenario Instance is not in the database"}
@@ -573,18 +604,35 @@ OTHERS: dict[str, tuple[str, str, Any, int, Any]] = {
 }
 """Method, path, body, status, and answer (None: empty)."""
 
-OTHERS_OURS: dict[str, tuple[str, str, Any, int, int]] = {
-    "instance_text": ("GET", "/scenario_instance/abc/", None, 404, 404),
-    "csv_unknown": ("GET", "/scenario_instance/99999/csv/", None, 404, 404),
-    "page_unknown": ("GET", "/nothing/", None, 404, 404),
-    "launch_args_list": ("POST", LAUNCH, {"arguments": [1]}, 500, 400),
-    "scenario_put_unknown": ("PUT", f"{SCENARIOS}nope/", {"name": "nope", AT: []}, 500, 404),
+NOTHING_TO_INSTALL = "`install` of an unknown job, or on an unknown agent"
+NO_PAGE = "unknown path, instance that is no number, CSV of an unknown instance"
+OTHERS_OURS: dict[str, tuple[str, str, Any, int, int, str]] = {
+    "instance_text": ("GET", "/scenario_instance/abc/", None, 404, 404, NO_PAGE),
+    "csv_unknown": ("GET", "/scenario_instance/99999/csv/", None, 404, 404, NO_PAGE),
+    "page_unknown": ("GET", "/nothing/", None, 404, 404, NO_PAGE),
+    "launch_args_list": (
+        "POST",
+        LAUNCH,
+        {"arguments": [1]},
+        500,
+        400,
+        "`arguments` of a launch is a list",
+    ),
+    "scenario_put_unknown": (
+        "PUT",
+        f"{SCENARIOS}nope/",
+        {"name": "nope", AT: []},
+        500,
+        404,
+        "`PUT` of an unknown scenario",
+    ),
     "install_unknown_job": (
         "POST",
         "/job/",
         {"action": "install", "names": ["nope"], "addresses": ["198.18.1.2"]},
         202,
         404,
+        NOTHING_TO_INSTALL,
     ),
     "install_unknown_agent": (
         "POST",
@@ -592,6 +640,7 @@ OTHERS_OURS: dict[str, tuple[str, str, Any, int, int]] = {
         {"action": "install", "names": ["satlab_ping"], "addresses": ["9.9.9.9"]},
         202,
         404,
+        NOTHING_TO_INSTALL,
     ),
     "job_instance_missing_arg": (
         "POST",
@@ -604,9 +653,10 @@ OTHERS_OURS: dict[str, tuple[str, str, Any, int, int]] = {
         },
         202,
         400,
+        "single job without a required argument",
     ),
 }
-"""Method, path, body, OpenBACH's status, and ours; JSON where OpenBACH sends a page (404)."""
+"""Method, path, body, OpenBACH's status, ours, the row in docs/api.md."""
 
 
 def ask(client: TestClient, method: str, path: str, body: Any) -> Any:
@@ -626,13 +676,14 @@ def test_other_answers_are_those_that_were_recorded(admin: TestClient, name: str
 
 @pytest.mark.parametrize("name", OTHERS_OURS)
 def test_other_answers_that_are_ours(admin: TestClient, name: str) -> None:
-    method, path, body, _, status = OTHERS_OURS[name]
+    method, path, body, theirs, status, row = OTHERS_OURS[name]
     answer = ask(admin, method, path, body)
     assert answer.status_code == status
+    assert row_of(row) == (theirs, status)
     assert set(answer.json()) & {"error", "msg"}
 
 
 def test_every_recorded_request_is_asked() -> None:
-    taken = ("ok", "negative_time", "name_missing", "body_list")
+    taken = ("ok", "negative_time", "name_missing")
     assert len(REFUSED) + len(BEGINNINGS) + len(OURS) + len(taken) == 55
     assert len(OTHERS) + len(OTHERS_OURS) == 41
