@@ -80,7 +80,8 @@ dist: ## Debian packages of what guests of the VM lab run, into dist/
 box: ## a Vagrant box made from Debian packages alone, into dist/ (root)
 	$(PY) -m satlab.vm.box dist
 
-release: ## the appliance as a Debian package and an OCI image, into dist/ (root, after ./satlab --install lab quic fec virtual)
+release: ## the appliance as a Debian package and an OCI image, into dist/ (root)
+	./satlab --install release
 	$(PY) -m tools.release dist --image
 
 lock: ## the newest versions of Python packages, into uv.lock

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from satlab.cli import app
 from satlab.common import needs
+from satlab.common.errors import ConfigError
 from satlab.papers import shipped_papers
 from satlab.run import catalog
 
@@ -53,10 +54,10 @@ def printed(document: Path) -> Iterator[list[str]]:
     """Return the words of each command line of satlab that a document's code blocks have, without
     launcher verbs.
     """
-    for block in re.findall(
-        r"^```(?:sh|bash|console)?\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL
+    for kind, block in re.findall(
+        r"^```(\w*)\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL
     ):
-        for line in PRINTED.findall(block):
+        for line in PRINTED.findall(block) if kind in ("", "sh", "bash", "console") else ():
             for part in line.replace("\\\n", " ").split("&& ./satlab "):
                 words = shlex.split(re.sub(r"\s#.*|\s&&.*|\s[|>].*", "", part), comments=False)
                 if words and words[0] not in LAUNCHER_ONLY:
@@ -91,14 +92,18 @@ def test_everything_that_ships_has_one_line(kind: catalog.Kind) -> None:
 
 
 def test_papers_are_those_that_can_be_repeated() -> None:
-    assert catalog.shipped("papers").keys() == shipped_papers.CLOCKS.keys()
+    names = [shipped_papers.ALIASES.get(name, name) for name in catalog.shipped("papers")]
+    assert sorted(names) == sorted(shipped_papers.CLOCKS), "each has the name that it is known by"
+    listed = catalog.shipped("papers")["kosek-2022"]
+    assert listed.endswith("(seed-002)"), "and the name of its folder"
 
 
 def test_a_shipped_scenario_is_known_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert catalog.scenario_file(Path("bulk_tcp")).name == "bulk_tcp.json"
-    assert catalog.scenario_file(Path("elsewhere/bulk_tcp")) == Path("elsewhere/bulk_tcp")
+    with pytest.raises(ConfigError, match="no such file"):
+        catalog.scenario_file(Path("elsewhere/bulk_tcp.json"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bulk_tcp").touch()
     assert catalog.scenario_file(Path("bulk_tcp")) == Path("bulk_tcp")

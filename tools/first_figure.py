@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time from a bare machine to the first figure: `python -m tools.first_figure dist/satlab_*.deb`
-(root, Debian's mirror, a quiet host, after `make release`).
+"""Time from a bare machine to the first figure (root, Debian's mirror, a quiet host), by package or
+clone: `python -m tools.first_figure dist/satlab_*.deb --suite trixie`, `... . --suite trixie`.
 
-For each round a bare Debian root is unpacked, which is not timed. In it the package of `make
-release` is installed, and `satlab demo` runs, as README has it. Prints a JSON line for each round
-and one with the medians. Status 1: a command failed, or a median is above its target; 3: the host
-cannot do it; 4: measured, but a demo was out of calibration.
+For each round a bare Debian root is unpacked, which is not timed. In it the commands of README run:
+the package of `make release` is installed, or this repository is cloned, and the demo runs. Prints a
+JSON line for each round and one with the medians. Status 1: a command failed, or a median is above
+its target; 3: the host cannot do it; 4: measured, but a demo was out of calibration.
 """
 
 import argparse
@@ -24,8 +24,20 @@ from pathlib import Path
 from satlab.common.errors import ExitStatus, HostError
 from satlab.vm import box
 
-INSTALL = "apt-get -q update && apt-get -q -y --no-install-recommends install /satlab.deb"
-DEMO = "satlab demo"
+APT = "apt-get -q update && apt-get -q -y --no-install-recommends install"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to the first figure: commands, one after the other."""
+
+    install: str
+    demo: str
+
+
+PACKAGE = Way(f"{APT} /satlab.deb", "satlab demo")
+CLONE = Way(f"{APT} git && git clone -q /satlab.git satlab", "cd satlab && ./satlab demo")
+SUITES = ("bookworm", "trixie")
 TARGETS_S = {"demo_s": 90.0, "total_s": 120.0}
 """What README's reader waits for at most: the demo, and all from the bare machine on."""
 DEADLINE_S = 900.0
@@ -57,14 +69,15 @@ Run = Callable[[str], int]
 """Runs a command in the machine and returns its exit status."""
 
 
-def measure(run: Run, clock: Callable[[], float] = time.monotonic) -> Round:
+def measure(run: Run, way: Way) -> Round:
     """Install and run the demo in a bare machine."""
+    clock = time.monotonic
     began = clock()
-    status = run(INSTALL)
+    status = run(way.install)
     installed = clock()
     if status:
         return Round(round(installed - began, 1), None, None)
-    status = run(DEMO)
+    status = run(way.demo)
     return Round(round(installed - began, 1), round(clock() - installed, 1), status)
 
 
@@ -106,25 +119,30 @@ def inside(root: Path, command: str) -> list[str]:
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
 
 
-def prepare(archive: Path, root: Path, deb: Path) -> None:
-    """Unpack a bare root and put the package into it.
+def prepare(archive: Path, root: Path, source: Path) -> Way:
+    """Unpack a bare root and put the package or a repository into it.
 
     Raises:
-        HostError: tar is missing or fails.
+        HostError: tar or git is missing or fails.
     """
     root.mkdir()
     box.unpack(archive, root)
-    (root / "satlab.deb").write_bytes(deb.read_bytes())
-    (root / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
+    if source.is_dir():
+        box.run(["git", "clone", "-q", "--bare", str(source), str(root / "satlab.git")])
+    else:
+        (root / "satlab.deb").write_bytes(source.read_bytes())
+    for name in ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt"):  # mirrors are the host's
+        (root / name).write_bytes(Path("/", name).read_bytes())
     (root / "etc/hosts").write_text(
         "127.0.0.1 localhost\n::1 localhost\n"
     )  # by Debian's installer, not by a package
     services = root / "usr/sbin/policy-rc.d"
     services.write_text(NO_SERVICES)
     services.chmod(0o755)
+    return CLONE if source.is_dir() else PACKAGE
 
 
-def rounds(deb: Path, count: int, scratch: Path, log: Path) -> Iterable[Round]:
+def rounds(source: Path, suite: str, count: int, scratch: Path, log: Path) -> Iterable[Round]:
     """Yield each round. The output of its commands is appended to `log`."""
     archive = scratch / "root.tar"
     box.run(
@@ -132,14 +150,14 @@ def rounds(deb: Path, count: int, scratch: Path, log: Path) -> Iterable[Round]:
             "mmdebstrap",
             "--variant=minbase",
             "--include=ca-certificates",
-            box.SUITE,
+            suite,
             str(archive),
-            *box.MIRRORS,
+            *box.mirrors(suite),
         ]
     )
     for number in range(1, count + 1):
         root = scratch / f"root-{number}"
-        prepare(archive, root, deb)
+        way = prepare(archive, root, source)
 
         def run(command: str, root: Path = root) -> int:
             environment = {
@@ -164,14 +182,15 @@ def rounds(deb: Path, count: int, scratch: Path, log: Path) -> Iterable[Round]:
                 )
             return done.returncode
 
-        yield measure(run)
+        yield measure(run, way)
         box.run(["rm", "-rf", "--one-file-system", str(root)])
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("deb", type=Path, help="package of `make release`")
+    parser.add_argument("source", type=Path, help="package of `make release`, or a clone")
+    parser.add_argument("--suite", default=box.SUITE, choices=SUITES, help="release of Debian")
     parser.add_argument(
         "--rounds", type=int, default=3, choices=range(1, 21), metavar="N", help="1 to 20"
     )
@@ -180,13 +199,14 @@ def main(argv: Sequence[str]) -> int:
     )
     given = parser.parse_args(argv)
     try:
-        if os.geteuid() != 0 or not given.deb.is_file():
+        if os.geteuid() != 0 or not given.source.exists():
             raise HostError(
-                f"needs root and the package {given.deb}", "run: make release, then this as root"
+                f"needs root and {given.source}", "run: make release, then this as root"
             )
         found = []
         with tempfile.TemporaryDirectory(prefix="satlab-first-figure-") as scratch:
-            for one in rounds(given.deb, given.rounds, Path(scratch), given.log):
+            place = Path(scratch)
+            for one in rounds(given.source, given.suite, given.rounds, place, given.log):
                 found.append(one)
                 print(json.dumps(asdict(one) | {"total_s": one.total_s}), flush=True)
     except HostError as error:

@@ -2,9 +2,10 @@
 """The appliance as one Debian package, and as an OCI image with it: `make release` writes both into
 dist/.
 
-The package has the tracked files that run, Python's packages as uv.lock pins them, and
-the programs. It needs the Python version that it was made with. The same commit results in the same
-bytes of the package; the image has the packages of Debian's mirror of its day.
+The package has the tracked files that run, Python's packages as uv.lock pins them for each Python
+of `PYTHONS`, and the programs. Made on Debian 12 it runs on Debian 12 and 13; the programs need the
+C library of the host that built them, or a newer one. The same commit results in the same bytes of
+the package; the image has the packages of Debian's mirror of its day.
 """
 
 import gzip
@@ -16,24 +17,23 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import distribution
 from pathlib import Path
-
-from packaging.requirements import Requirement
+from urllib.parse import urlsplit
 
 from satlab import __version__
 from satlab.cli import completion
 from satlab.cli.completion import Shell
-from satlab.common import paths
+from satlab.common import install, paths
 from satlab.common.errors import HostError
 from satlab.report import html
 from satlab.vm import box, debian_packages
 from tools import man_page
 
 LIBRARY = Path("usr/lib/satlab")
+DOC = Path("usr/share/doc/satlab")
 KEPT = (
     "src",
     "collect",
@@ -45,27 +45,21 @@ KEPT = (
     "papers",
     "vagrant/lab.yml",
     "docs",
+    "Cargo.toml",
     "LICENSE",
     "README.md",
 )
 PROGRAMS = ("satbox", "satfec", "satlink", "satpep", "satperf", "satvirtual")
+PYTHONS = ("3.11", "3.12", "3.13")
+"""Those of Debian 12 and 13, and what lies between them."""
 DEPENDS = (
-    "libc6",
-    "libgcc-s1",
-    "libstdc++6",
-    "iproute2",
-    "iputils-ping",
-    "iperf3",
-    "curl",
-    "nftables",
-    "haproxy",
-    "chromium",
-    "chromium-driver",
-    "fonts-dejavu-core",
-    "h2o | nginx-light | nginx",
-    "ngtcp2-server | nginx",
+    f"python3 (>= {PYTHONS[0]})",
+    "python3 (<< 3.14)",
+    *(
+        " | ".join(install.WEB_SERVERS) if name == "web" else name
+        for name in install.LAB_PACKAGES.split()
+    ),
     "ngtcp2-client",
-    "wireguard-tools",
 )
 SUMMARY = "SATCOM testbed: page load, QUIC, HTTP/3, TCP over an emulated satellite link"
 DESCRIPTION = (
@@ -111,6 +105,25 @@ USED_ALONE = {"plotly": html.PLOTLY}
 """Of these distributions one file is used: nothing else of them is packed, nor what their modules
 need.
 """
+SCRIPTS = {
+    "postinst": """\
+#!/bin/sh
+# Byte code is that of the system's Python. Without it satlab works, and starts more slowly.
+set -e
+if [ "$1" = configure ]; then
+  python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /usr/lib/satlab || true
+  [ ! -d /run/systemd/system ] || systemctl daemon-reload
+fi
+""",
+    "prerm": """\
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+  systemctl --no-reload disable --now satlab.service || true
+fi
+find /usr/lib/satlab -name __pycache__ -prune -exec rm -rf {} +
+""",
+}
 HOOKS = "/usr/share/mmdebstrap/hooks/file-mirror-automount"
 """Makes a package of this host visible to apt in the new root."""
 START = """\
@@ -131,7 +144,7 @@ def main() -> int:
         if image and not shutil.which("mmdebstrap"):
             raise HostError(
                 "mmdebstrap is missing: it makes the image",
-                "install it: apt-get install mmdebstrap",
+                "run: make release",
             )
         deb = package(folder)
         print(deb)
@@ -151,39 +164,63 @@ def package(folder: Path, programs: Path = paths.PROGRAMS) -> Path:
     """
     missing = [name for name in PROGRAMS if not (programs / name).is_file()]
     if missing:
-        raise HostError(
-            f"not built: {', '.join(missing)}", "run: ./satlab --install lab quic fec virtual"
-        )
+        raise HostError(f"not built: {', '.join(missing)}", "run: make release")
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("satlab_*.deb"):
         old.unlink()
     when = debian_packages.commit_time()
-    major, minor = sys.version_info[:2]
-    python = f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1})"
     with tempfile.TemporaryDirectory(prefix="satlab-release-") as scratch:
         tree = Path(scratch, "library")
-        _gather(tree, programs)
+        _gather(tree, programs, Path(scratch))
         files = dict(_of_system(Path(scratch), when))
         files |= {
             LIBRARY / path.relative_to(tree): path
             for path in sorted(tree.rglob("*"))
             if path.is_file()
         }
+        venv = LIBRARY / ".venv"
+        links = {venv / f"lib/python{version}": "python3" for version in PYTHONS}
+        links |= {DOC / name: f"/{LIBRARY / name}" for name in ("README.md", "docs")}
+        libraries = _libraries([programs / name for name in PROGRAMS], Path(scratch))
         return debian_packages.pack(
             debian_packages.Package(
                 "satlab",
                 debian_packages.architecture(),
-                ", ".join((python, *DEPENDS)),
+                ", ".join((*DEPENDS, *libraries)),
                 SUMMARY,
                 files,
-                {LIBRARY / ".venv/bin/python": "/usr/bin/python3"},
+                links | {venv / "bin/python": "/usr/bin/python3"},
                 DESCRIPTION,
+                _homepage(),
+                SCRIPTS,
             ),
             f"{__version__}+{when}",
             when,
             folder,
             Path(scratch, "package"),
         )
+
+
+def _libraries(programs: list[Path], scratch: Path) -> list[str]:
+    """Return what programs need of Debian's libraries, with the oldest versions that have it."""
+    control = scratch / "debian/control"
+    control.parent.mkdir()
+    control.write_text("Source: satlab\n\nPackage: satlab\nArchitecture: any\n")
+    argv = ["dpkg-shlibdeps", "-O", *(f"-e{program}" for program in programs)]
+    try:
+        done = subprocess.run(argv, cwd=scratch, capture_output=True, text=True, check=True)
+    except FileNotFoundError as error:
+        raise HostError("dpkg-shlibdeps is missing", "apt-get install dpkg-dev") from error
+    except subprocess.CalledProcessError as error:
+        raise HostError(f"dpkg-shlibdeps: {error.stderr.strip()}") from error
+    return done.stdout.strip().removeprefix("shlibs:Depends=").split(", ")
+
+
+def _homepage() -> str:
+    """Return where the clone came from if that is a public address, else nothing."""
+    argv = ["git", "-C", str(paths.ROOT), "config", "--get", "remote.origin.url"]
+    url = subprocess.run(argv, capture_output=True, check=False, text=True).stdout.strip()
+    return url.removesuffix(".git") if urlsplit(url).scheme == "https" and "@" not in url else ""
 
 
 def _of_system(scratch: Path, when: int) -> Iterator[tuple[Path, Path]]:
@@ -207,35 +244,62 @@ def _of_system(scratch: Path, when: int) -> Iterator[tuple[Path, Path]]:
         yield Path(name), file
 
 
-def _gather(tree: Path, programs: Path) -> None:
-    """Lay out what /usr/lib/satlab holds, with compiled Python that does not depend on times."""
+def _gather(tree: Path, programs: Path, scratch: Path) -> None:
+    """Lay out what /usr/lib/satlab holds."""
     for path in _tracked():
         _copy(paths.ROOT / path, tree / path)
     for name in PROGRAMS:
         _copy(programs / name, tree / "bin" / name)
-    version = ".".join(map(str, sys.version_info[:2]))
-    site = tree / ".venv" / "lib" / f"python{version}" / "site-packages"
-    for text, source in _python_files():
-        _copy(source, site / text)
+    site = tree / ".venv/lib/python3/site-packages"
+    for version in PYTHONS:
+        _pack_distributions(_install_wheels(version, scratch / f"wheels-{version}"), site)
+    for name, used in USED_ALONE.items():
+        for text, source in debian_packages.files_of(distribution(name)):
+            if text == used or ".dist-info/" in text:
+                _copy(source, site / text)
     (tree / ".venv/pyvenv.cfg").write_text(
-        f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {version}\n"
+        "home = /usr/bin\ninclude-system-site-packages = false\n"
     )
-    argv = [sys.executable, "-m", "compileall", "-q", "-j", "0"]
-    argv += ["--invalidation-mode", "unchecked-hash"]
-    subprocess.run([*argv, "-s", str(tree), "-p", f"/{LIBRARY}", str(tree)], check=True)
 
 
-def _python_files() -> Iterator[tuple[str, Path]]:
-    """Yield the files of Python's packages: path below site-packages, and path on this host."""
-    seen = set(USED_ALONE)
-    for name in _requirements():
-        if used := USED_ALONE.get(name):
-            for text, source in debian_packages.files_of(distribution(name)):
-                if text == used or ".dist-info/" in text:
-                    yield text, source
-        else:
-            for found in debian_packages.closure(name, seen):
-                yield from debian_packages.files_of(found)
+def _install_wheels(python: str, folder: Path) -> Path:
+    """Install the wheels of uv.lock for a Python, which this host need not have.
+
+    Raises:
+        HostError: there is no wheel, or the registry cannot be reached.
+    """
+    listed, uv = folder.with_suffix(".txt"), str(install.UV)
+    pruned = [word for name in USED_ALONE for word in ("--prune", name)]
+    export = ["export", "--frozen", "--no-default-groups", "--no-emit-project", *pruned]
+    into = ["pip", "install", "--target", str(folder), "--python-version", python]
+    into += ["--python-platform", f"{platform.machine()}-manylinux_2_36", "--link-mode", "copy"]
+    into += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(listed)]
+    for argv in ([*export, "--output-file", str(listed)], into):
+        done = subprocess.run(
+            [uv, "--quiet", *argv], cwd=paths.ROOT, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise HostError(f"uv: {done.stderr.strip()}", "is the package registry reachable?")
+    return folder
+
+
+def _pack_distributions(wheels: Path, site: Path) -> None:
+    """Add the distributions of one Python to those of others: modules in C have its name.
+
+    Raises:
+        HostError: another file has the same name and differs.
+    """
+    for source in sorted(wheels.rglob("*")):
+        path = source.relative_to(wheels)
+        target = site / path
+        if not source.is_file() or path.parts[0] == "bin" or not debian_packages.runs_here(path):
+            continue
+        if not target.exists():
+            _copy(source, target)
+        elif ".dist-info" not in str(path) and source.read_bytes() != target.read_bytes():
+            raise HostError(
+                f"{path} differs between {', '.join(PYTHONS)}", "make a package of one Python"
+            )
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -253,12 +317,6 @@ def _tracked() -> Iterator[Path]:
         )
         if name and not is_test:
             yield path
-
-
-def _requirements() -> list[str]:
-    """Return the names of the dependencies in pyproject.toml."""
-    project = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
-    return [Requirement(text).name for text in project["dependencies"]]
 
 
 def oci_image(folder: Path, deb: Path) -> Path:

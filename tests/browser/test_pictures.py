@@ -25,7 +25,7 @@ from tests.browser.replayed_site import Site, launch, log_in
 pytestmark = pytest.mark.browser
 
 PICTURES = paths.ROOT / "docs" / "pictures"
-WIDTH, MOST_HEIGHT = 1200, 1500
+WIDTH, MOST_HEIGHT = 1280, 1500
 TOLERANCE = 0.15
 """By which the height of a picture may differ from the page of now, as a share."""
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from satlab.campaign import yaml_file
 from satlab.campaign.plan_file import Id, Value
 from satlab.campaign.task_request import Strict
-from satlab.papers.shipped_papers import Clock, PaperName
+from satlab.papers.shipped_papers import Clock, NamedPaper
 
 MAX_TASKS = 100_000
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class CampaignFile(Strict):
     profile: Many[str] = ("geo",)
     options: dict[str, Many[Value]] = Field(default_factory=dict)
     values: dict[str, Many[Value]] = Field(default_factory=dict)
-    paper: PaperName | None = None
+    paper: NamedPaper | None = None
     quick: bool = False
     cells: Many[str] | None = None
     suite: Id | None = None

@@ -65,7 +65,7 @@ def test_p202_a_matrix_is_every_combination_with_its_command(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "cells", "rule", "lab"),
     [
-        ("paper: seed-002\ncells: [geo/0/*, leo/1/h3]\nseeds: [7, 9]", 9, "run", "netns"),
+        ("paper: kosek-2022\ncells: [geo/0/*, leo/1/h3]\nseeds: [7, 9]", 9, "run", "netns"),
         ("paper: seed-003\nquick: true\nseeds: [7, 9]", 8, "flows", "virtual"),
         ("paper: seed-003\nclock: real\ncells: test4/*\nseeds: [7, 9]", 2, "flows", "netns"),
         ("suite: etosat\nseeds: [7, 9]", 10, "check", "virtual"),

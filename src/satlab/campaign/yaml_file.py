@@ -25,7 +25,7 @@ def load(path: Path, model: type[M], defaults: Mapping[str, Any]) -> M:
     except yaml_text.YamlError as error:
         raise ConfigError(str(error), hint=hint) from error
     except OSError as error:
-        raise ConfigError(f"{path}: {error}", hint=hint) from error
+        raise ConfigError(f"{path}: {error.strerror}", hint=hint) from error
     except ValidationError as error:
         faults = [_fault(path, model, detail) for detail in error.errors(include_url=False)]
         raise ConfigError(f"{path} is invalid", tuple(dict.fromkeys(faults))) from error

@@ -321,8 +321,8 @@ def reproduce(
         Literal["real", "virtual"] | None,
         typer.Option(
             help=(
-                "real: labs in real time (seed-000 to seed-003). virtual: flows under the virtual"
-                " clock (all papers but seed-002)."
+                "real: labs in real time (not rfc-9959, kuhn-2021). virtual: flows under the"
+                " virtual clock (not kosek-2022)."
             )
         ),
     ] = None,
@@ -346,7 +346,7 @@ def reproduce(
         typer.Option(
             help=(
                 "Cells to run, ORBIT/LOSS/TYPE,... with * for any text: geo/0/h1,leo/*/quic*; for"
-                " seed-003: test4/*,more/pie/*. Default: all cells of the paper. The types"
+                " bujari: test4/*,more/pie/*. Default: all cells of the paper. The types"
                 " quic-warm and h3-warm are not in the paper; they run only if named in full."
             )
         ),

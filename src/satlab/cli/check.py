@@ -78,7 +78,7 @@ def check_suite(
         typer.Option(
             help=(
                 "With --clock real: satperf with quinn or quiche, ngtcp2 of Debian, or TCP through"
-                " two PEPs (tcp-pep-a to -d: with the TCP presets A to D of seed-004). Default:"
+                " two PEPs (tcp-pep-a to -d: with the TCP presets A to D of Kuhn 2021). Default:"
                 " quinn."
             )
         ),

@@ -52,11 +52,13 @@ class Group:
 
 _COMPILERS = ("gcc", "libc6-dev", "make")
 LAB_PACKAGES = """
-iproute2 iputils-ping iperf3 curl nftables haproxy chromium chromium-driver fonts-dejavu-core web h3
-wireguard-tools wireguard-go zstd
+iproute2 iputils-ping iperf3 curl nftables haproxy chromium chromium-driver fonts-dejavu-core web
+ngtcp2-server wireguard-tools wireguard-go zstd
 """
+WEB_SERVERS = ("h2o", "nginx-light", "nginx")
+""""web": the first that Debian has serves HTTP/1.1 (docs/decisions/0003-web-servers.md)."""
 TEST_PACKAGES = """
-rust-lint chromium-headless-shell tshark procps python3-apt apt-utils gpg git shellcheck zsh vagrant
+rust-lint chromium-headless-shell dpkg-dev tshark procps python3-apt apt-utils gpg git shellcheck zsh vagrant
 vagrant-libvirt pkg-config libngtcp2-dev libngtcp2-crypto-gnutls-dev
 """
 SLURM_PACKAGES = (
@@ -101,9 +103,20 @@ GROUPS = {
     ),
     "test-soak": Group(("lab", "quic"), python=("dev",)),
     "docs": Group(python=("dev",)),
+    "release": Group(("lab", "quic", "fec", "virtual"), ("dpkg-dev", "mmdebstrap")),
     "python": Group(),  # only the environment, as the launcher requests it
 }
-NOT_PACKAGED = ("vm", "campaign", "dashjs", "picoquic", "test", "test-vm", "test-soak", "docs")
+NOT_PACKAGED = (
+    "vm",
+    "campaign",
+    "dashjs",
+    "picoquic",
+    "test",
+    "test-vm",
+    "test-soak",
+    "docs",
+    "release",
+)
 """Groups that exist only in a clone, not in our Debian package."""
 
 
@@ -511,12 +524,9 @@ def _installed() -> set[str]:
 
 def _is_there(name: str, installed: set[str]) -> bool:
     """Return whether a package is installed, or the program for a name that `_choose` replaces."""
-    nginx = bool(shutil.which("nginx") or shutil.which("/usr/sbin/nginx"))
     match name:
         case "web":
-            return nginx or bool(shutil.which("h2o"))
-        case "h3":
-            return nginx or bool(shutil.which("gtlsserver"))
+            return any(map(shutil.which, ("h2o", "nginx", "/usr/sbin/nginx")))
         case "rust":
             return min(_version("cargo"), _version("rustc")) >= _oldest_rust()
         case "rust-lint":
@@ -525,19 +535,10 @@ def _is_there(name: str, installed: set[str]) -> bool:
             return name in installed
 
 
-_FIRST_OF = {
-    # The page over HTTP/1.1 comes from H2O where the distribution has it, else from nginx
-    # (docs/decisions/0003-web-servers.md); over HTTP/3 from ngtcp2's server where there is one,
-    # else from an nginx that speaks HTTP/3.
-    "web": ("h2o", "nginx-light", "nginx"),
-    "h3": ("ngtcp2-server", "nginx-light", "nginx"),
-}
-
-
 def _choose(name: str) -> list[str]:
     """Return this distribution's packages for a name of the table."""
-    if name in _FIRST_OF:
-        return [package for package in _FIRST_OF[name] if _candidate(package)][:1]
+    if name == "web":
+        return [package for package in WEB_SERVERS if _candidate(package)][:1]
     if name == "rust-lint":
         if _candidate("rust-web-clippy") and not _candidate("rust-all"):
             return ["rust-web-clippy", "rustfmt-web"]

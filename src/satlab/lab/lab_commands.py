@@ -17,10 +17,15 @@ from satlab.link.config import LinkSet
 from satlab.link.options import LinkOptions
 
 
+def _called(lab_id: str) -> str:
+    """Return how people call a lab: the usual one has no name."""
+    return "lab" if lab_id == "lab" else f"lab {lab_id}"
+
+
 def up(lab_id: str, options: LinkOptions, log: ProgressLog) -> None:
     """Bring a lab up and leave it up."""
     further = options.profile_terminals()
-    with log.step(f"lab {lab_id} up") as step:
+    with log.step(f"{_called(lab_id)} up") as step:
         found = Lab.up(lab_id, options.topology(further), options.request(terminals=further))
         step.outcome = "was up already" if found.found else "done"
     plan = found.plan
@@ -65,7 +70,7 @@ def down(lab_id: str | None, log: ProgressLog) -> None:
     if lab_id is None:
         lab_owners.sweep()
     for name in [lab_id] if lab_id else [s.lab_id for s in lab.list_labs()]:
-        with log.step(f"lab {name} down") as step:
+        with log.step(f"{_called(name)} down") as step:
             step.outcome = "done" if lab.down(name) else "was not up"
 
 

@@ -89,9 +89,11 @@ def fault_of(model: type[Options], detail: Any) -> Fault:
     """Return the fault for one of pydantic's errors."""
     name, value = str(detail["loc"][0]), detail["input"]
     option = next(option for option in options_of(model) if option.name == name)
-    shown = "" if value is True else f" {value:g}" if isinstance(value, float) else f" {value}"
+    shown = "" if value is True else f" {value:.15g}" if isinstance(value, float) else f" {value}"
     remedy = detail.get("ctx", {}).get("remedy", option.range)
-    return Fault(f"{option.flag}{shown}", detail["msg"].removeprefix("Input "), remedy)
+    is_beyond = detail["type"] in ("greater_than", "greater_than_equal", "less_than_equal")
+    reason = "is out of range" if is_beyond else detail["msg"].removeprefix("Input ")
+    return Fault(f"{option.flag}{shown}", reason, remedy)
 
 
 def invalid(reason: str, remedy: str) -> PydanticCustomError:

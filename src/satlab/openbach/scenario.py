@@ -139,9 +139,20 @@ def bind(scenario: Scenario, values: Mapping[str, str]) -> BoundScenario:
     if faults:
         raise ConfigError(
             f"the scenario {scenario.name} cannot run with these values",
-            tuple(dict.fromkeys(faults)),
+            tuple(dict.fromkeys(_as_given(fault, values) for fault in faults)),
         )
     return bound
+
+
+def _as_given(fault: Fault, values: Mapping[str, str]) -> Fault:
+    """Return the fault of a value with the value as its place: users do not know the functions."""
+    for name, value in values.items():
+        given = f"{name}={value[:60]}"
+        said = [given] if list(values.values()).count(value) > 1 else [given, repr(value[:60])]
+        for words in said:
+            if fault.reason.startswith(f"{words} "):
+                return Fault(given, fault.reason.removeprefix(f"{words} "), fault.remedy)
+    return fault
 
 
 def _header(node: Node, path: Path, context: ScenarioContext) -> Scenario:

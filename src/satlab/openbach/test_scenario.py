@@ -358,7 +358,7 @@ def test_a_constant_can_be_replaced(simple: Path, jobs: Jobs) -> None:
     [
         ({}, "arguments.n: the argument has no value (set n=VALUE (how many))"),
         ({"n": "1", "m": "2"}, "m=2: the scenario has no such name (known: n, t)"),
-        ({"n": "many"}, "start_job_instance.work.number: n=many is not a whole number"),
+        ({"n": "many"}, "n=many: is not a whole number"),
         ({"n": "1", "t": "-x"}, "could pass for an option"),
     ],
 )

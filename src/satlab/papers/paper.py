@@ -250,6 +250,7 @@ class Paper(Strict):
 
     schema_: Literal["satlab/paper/1"] = Field(alias="schema")
     name: str
+    known_as: str
     title: str
     source: str
     clock: Clock = "virtual"

@@ -54,7 +54,7 @@ def page(folder: Path, results: PaperResults) -> Page:
         ),
     ]
     lead: list[Part] = [Text(paper.source, "note"), Tiles([*_tiles(results)])]
-    return Page(PRODUCT, paper.title, lead, sections)
+    return Page(PRODUCT, f"{paper.known_as}: {paper.title}", lead, sections)
 
 
 FIGURES_NOTE = (

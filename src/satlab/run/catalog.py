@@ -12,13 +12,6 @@ from satlab.common.errors import ConfigError
 DEFAULTS = paths.SCENARIOS.parent / "defaults.yml"
 Kind = Literal["scenarios", "profiles", "pages", "jobs", "suites", "papers", "stacks"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-OF_RUNS = {
-    "seed-002": (
-        "Exploring Proxying QUIC and HTTP/3 for Satellite Communication (Kosek et al., IFIP"
-        " Networking 2022)"
-    ),
-}
-"""The paper that is repeated by runs of scenarios, and so has no folder of data."""
 STACKS = {
     "quinn": "QUIC; transfers (satperf), checks and flows on both clocks, and the proxy satpep",
     "quiche": (
@@ -59,11 +52,17 @@ def shipped(kind: Kind) -> dict[str, str]:
             found = {file.stem: yaml_text.read(file)["source"] for file in files}
         case "papers":
             files = sorted(paths.PAPERS.glob("*/paper.yml"))
-            found = {file.parent.name: yaml_text.read(file)["title"] for file in files}
-            found = dict(sorted((OF_RUNS | found).items()))
+            found = dict(_paper(yaml_text.read(file)) for file in files)
         case "stacks":
             found = dict(STACKS)
     return found
+
+
+def _paper(about: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a paper's name, as `reproduce` takes it, and its title."""
+    name = about["known_as"].lower().replace(" ", "-")
+    alias = f" ({about['name']})" if about["name"] != name else ""
+    return name, f"{about['title']}{alias}"
 
 
 def scenario_file(named: Path) -> Path:
@@ -74,12 +73,12 @@ def scenario_file(named: Path) -> Path:
     """
     is_name = named.name == str(named) and not named.suffix
     file = paths.SCENARIOS / f"{named}.json"
-    if named.exists() or not is_name:
+    if named.exists():
         return named
-    if not file.exists():
+    if not is_name or not file.exists():
         raise ConfigError(
             f"{named}: no such file or scenario",
-            hint=did_you_mean.remedy(str(named), shipped("scenarios"), "scenarios: {}"),
+            hint=did_you_mean.remedy(named.stem, shipped("scenarios"), "scenarios: {}"),
         )
     return file
 

@@ -115,7 +115,8 @@ def test_p373_a_congestion_control_whose_module_is_installed_counts(
         ),
         ("bulk_tcp", {"durration": "3"}, "has no such name (did you mean duration?)"),
         ("bulk_tcp", {"duration": "100000"}, "duration=100000: is longer than the run may last"),
-        ("bulk_tcp", {"duration": "15s"}, "duration=15s is not a whole number of seconds (for"),
+        ("bulk_tcp", {"duration": "15s"}, "duration=15s: is not a whole number of seconds (for"),
+        ("page_load", {"protocol": "h4"}, "protocol=h4: is not one of h1, h2, h3"),
         ("page_load", {"observed": "101"}, "101 is above 100"),
         (
             "page_load",

@@ -22,11 +22,19 @@ from satlab.common.errors import HostError
 
 NAME = "satlab/bookworm"
 SUITE = "bookworm"
-MIRRORS = (
-    f"deb http://deb.debian.org/debian {SUITE} main",
-    f"deb http://deb.debian.org/debian {SUITE}-updates main",
-    f"deb http://deb.debian.org/debian-security {SUITE}-security main",
-)
+
+
+def mirrors(suite: str) -> tuple[str, ...]:
+    """Return apt's sources of a Debian release, with its updates."""
+    base = "deb http://deb.debian.org/debian"
+    return (
+        f"{base} {suite} main",
+        f"{base} {suite}-updates main",
+        f"{base}-security {suite}-security main",
+    )
+
+
+MIRRORS = mirrors(SUITE)
 BASE_PACKAGES = (
     "systemd",
     "systemd-sysv",

@@ -48,6 +48,8 @@ class Package:
     files: dict[Path, Path] = field(default_factory=dict)
     links: dict[Path, str] = field(default_factory=dict)
     description: tuple[str, ...] = ()
+    homepage: str = ""
+    scripts: dict[str, str] = field(default_factory=dict)
 
 
 def build(folder: Path, built: Path = paths.SATLINK.parent) -> list[Path]:
@@ -121,8 +123,13 @@ def files_of(found: Distribution) -> Iterator[tuple[str, Path]]:
     """
     for file in found.files or ():
         text = str(file)
-        if not text.startswith("..") and not any(part in text for part in _LEFT_OUT):
+        if not text.startswith("..") and runs_here(text):
             yield text, Path(str(found.locate_file(file)))
+
+
+def runs_here(path: str | Path) -> bool:
+    """Return whether a file of a distribution is neither for other systems nor for its authors."""
+    return not any(part in str(path) for part in _LEFT_OUT)
 
 
 def closure(name: str, seen: set[str] | None = None) -> Iterator[Distribution]:
@@ -181,11 +188,15 @@ def pack(package: Package, version: str, when: int, folder: Path, tree: Path) ->
         "Depends": package.depends,
         "Section": "net",
         "Priority": "optional",
+        "Homepage": package.homepage,
         "Description": "\n ".join((package.summary, *package.description)),
     }
     (tree / "DEBIAN").mkdir()
     text = "".join(f"{key}: {value}\n" for key, value in control.items() if value)
     (tree / "DEBIAN" / "control").write_text(text)
+    for name, script in package.scripts.items():
+        (tree / "DEBIAN" / name).write_text(script)
+        (tree / "DEBIAN" / name).chmod(0o755)
     for path in (tree, *tree.rglob("*")):
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o755)
