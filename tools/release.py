@@ -45,7 +45,6 @@ KEPT = (
     "papers",
     "vagrant/lab.yml",
     "docs",
-    "Cargo.toml",
     "LICENSE",
     "README.md",
 )

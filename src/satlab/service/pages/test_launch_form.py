@@ -50,7 +50,7 @@ def test_an_argument_is_followed_into_sub_scenarios() -> None:
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_every_shipped_scenario_has_a_form_that_can_be_sent(name: str) -> None:
     made = form(name)
-    values = {f.id: f.choices[0] if f.choices else "5" for f in made.arguments}
+    values = {f.id: f.choices[0] if f.choices else "10" for f in made.arguments}
     request = read(made, filled(made) | values)
     assert request.faults == {}
     assert set(request.arguments) == set(SCENARIOS[name].get("arguments", {}))
