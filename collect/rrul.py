@@ -47,8 +47,8 @@ class Rrul(Model):
 
 def records(rrul: Rrul, labels: Mapping[str, str], run_start_unix_s: float) -> list[Record]:
     """Return `probe_rtt_ms` and `probe_loss_ratio` of the idle and of the loaded path, each
-    packet's `probe_rtt_ms` with its time, and `responsiveness_rpm`; one failed sample of a
-    measurement that failed.
+    packet's `probe_rtt_ms` with its time, and `responsiveness_rpm`. A measurement that failed has one
+    failed sample.
     """
     about = {**labels, "flows": str(rrul.flows)}
     load_s = rrul.load_start_s

@@ -54,7 +54,7 @@ def flows_file(folder: Path, duration_s: float, flows: list[dict[str, Any]], **m
     return file
 
 
-def run(file: Path) -> real_clock.RealRun:
+def run(file: Path) -> dict[str, Any]:
     """Carry flows out on the real clock; what they leave is in the folder `run` next to the file."""
     return real_clock.run(file, file.with_name("run"), QUIET, threading.Event())
 
@@ -78,11 +78,11 @@ def test_every_stack_shares_a_link_whose_delay_changes(tmp_path: Path) -> None:
         {"id": "udp", "stack": "udp", "rate_mbps": 0.5, "group": "cross", "stop_s": 3},
         {"id": "up", "stack": "ngtcp2", "congestion_control": "reno", "group": "up"} | UP,
     ]
-    done = run(flows_file(tmp_path, 6, flows))
+    outcome = run(flows_file(tmp_path, 6, flows))
     found = json.loads((tmp_path / "run" / "outcome.json").read_text())
     schema = json.loads((paths.SCHEMAS / "virtual-flows-outcome.schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(found)
-    assert found == done.outcome
+    assert found == outcome
     assert found["clock"] == "real"
     by_id = {flow["id"]: flow for flow in found["flows"]}
     assert_all_ok(found)
@@ -113,8 +113,8 @@ def test_picoquic_s_flow_has_figures_of_both_ends(tmp_path: Path) -> None:
     flows: list[dict[str, Any]] = [
         {"id": "picoquic", "stack": "picoquic", "congestion_control": "bbr"}
     ]
-    done = run(flows_file(tmp_path, 6, flows))
-    (flow,) = done.outcome["flows"]
+    outcome = run(flows_file(tmp_path, 6, flows))
+    (flow,) = outcome["flows"]
     assert flow["status"] == "ok", flow["reason"]
     assert flow["goodput_mbps"] > 0.1
     assert flow["sources"]["window, RTT, losses"] == "qlog of the server"
@@ -134,9 +134,9 @@ def test_clients_take_another_address_while_their_flows_run(tmp_path: Path) -> N
     request = json.loads(file.read_text())
     request["wire"]["timeline"][0] |= {"waiting": "flush", "outage_s": 0.3}
     file.write_text(json.dumps(request))
-    done = run(file)
-    by_id = {flow["id"]: flow for flow in done.outcome["flows"]}
-    assert_all_ok(done.outcome)
+    outcome = run(file)
+    by_id = {flow["id"]: flow for flow in outcome["flows"]}
+    assert_all_ok(outcome)
     assert [
         len(by_id[name].get("moved_s", [])) for name in ("quinn", "noq", "ngtcp2", "stays")
     ] == [2, 1, 1, 0]
@@ -153,9 +153,9 @@ def test_a_dumbbell_s_flows_run_in_nodes_of_their_own(tmp_path: Path) -> None:
         {"id": "d", "stack": "tcp", "congestion_control": "cubic"} | UP | {"from": "client2"},
         {"id": "e", "stack": "udp", "rate_mbps": 0.5, "to": "client2", "group": "cross"},
     ]
-    done = run(flows_file(tmp_path, 4, flows))
-    found = {flow["id"]: flow for flow in done.outcome["flows"]}
-    assert_all_ok(done.outcome)
+    outcome = run(flows_file(tmp_path, 4, flows))
+    found = {flow["id"]: flow for flow in outcome["flows"]}
+    assert_all_ok(outcome)
     assert all(flow["goodput_mbps"] > 0.05 for flow in found.values())
     assert len(found["b"]["moved_s"]) == 1
     # Two servers, two clients: each captured what is theirs.
@@ -217,14 +217,14 @@ def test_a_flow_that_dies_stays_in_the_outcome(
         start(self, *rest)
 
     monkeypatch.setattr(real_clock.FlowRunner, "_follow", follow)
-    done = run(flows_file(tmp_path, 5, flows))
-    dies, lives = done.outcome["flows"]
+    outcome = run(flows_file(tmp_path, 5, flows))
+    dies, lives = outcome["flows"]
     assert (dies["status"], lives["status"]) == ("failed", "ok"), (dies["reason"], lives["reason"])
     assert "signal 9" in dies["reason"]
     assert 0.5 < dies["ended_s"] < 4.5
-    (group,) = done.outcome["groups"]
+    (group,) = outcome["groups"]
     assert (group["flows"], group["failed"]) == (2, 1)
-    assert done.status == 1
+    assert real_clock.exit_status(outcome) == 1
 
 
 TCP = {"stack": "tcp", "congestion_control": "cubic"}

@@ -48,8 +48,8 @@ impl Ring {
         Some(time)
     }
 
-    /// Removes bytes. An empty ring starts anew: what is short of packets keeps to the same memory,
-    /// however much it has room for.
+    /// Removes bytes. An empty ring starts at its beginning again, so a short queue uses the same
+    /// little memory, whatever its capacity.
     fn remove(&mut self, len: usize) {
         if self.packets.is_empty() {
             self.bytes.clear();

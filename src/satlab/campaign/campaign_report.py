@@ -20,6 +20,7 @@ from satlab.campaign.engine import duration
 from satlab.campaign.host_effect import HostEffect
 from satlab.campaign.plan_file import Plan, Value
 from satlab.common import scratch
+from satlab.common.statistics import student
 from satlab.papers import paper_report, result_tables
 from satlab.papers.judgement import Judgement
 from satlab.report import html
@@ -328,9 +329,9 @@ def _plot(one: Measured, cells: Sequence[str], which: str) -> Plot:
         )
         for style, ((host,), of_host) in enumerate(one.part.group_by(["host"], maintain_order=True))
     ]
-    rows = [(cell, str(len(of)), f"{median(of):.6g}") for cell, of in values.items()]
+    rows = [(cell, str(len(samples)), f"{median(samples):.6g}") for cell, samples in values.items()]
     head = ("cell", "n", f"median ({about.unit})" if about.unit else "median")
-    scale = scale_of(value for of in values.values() for value in of)
+    scale = scale_of(value for samples in values.values() for value in samples)
     return Plot(
         key=f"plot-{one.key}",
         title=one.title,
@@ -363,16 +364,16 @@ def _heat_map(one: Measured, cells: Mapping[str, Mapping[str, Value]]) -> Plot |
     """Draw the median of each pair of values of the two factors with most values; None for fewer
     than two factors.
     """
-    values = {cell: of for cell, of in one.by_cell().items() if cell in cells}
+    values = {cell: samples for cell, samples in one.by_cell().items() if cell in cells}
     factors = _factors(cells[cell] for cell in values)
     across, down, *others = [*sorted(factors, key=lambda name: -len(factors[name])), "", ""]
     if not down:
         return None
     found: dict[tuple[str, str], list[float]] = {}
-    for cell, of in values.items():
+    for cell, samples in values.items():
         own = cells[cell]
         if across in own and down in own:
-            found.setdefault((_word(own[across]), _word(own[down])), []).extend(of)
+            found.setdefault((_word(own[across]), _word(own[down])), []).extend(samples)
     medians = [
         [median(found[x, y]) if (x, y) in found else None for x in factors[across]]
         for y in factors[down]
@@ -403,16 +404,16 @@ def _factor_plot(one: Measured, cells: Mapping[str, Mapping[str, Value]]) -> Plo
     """Draw the mean of all values at each value of each factor, with its 95 % interval (main
     effects); None without a factor.
     """
-    values = {cell: of for cell, of in one.by_cell().items() if cell in cells}
+    values = {cell: samples for cell, samples in one.by_cell().items() if cell in cells}
     series: list[Series] = []
     rows: list[tuple[str, ...]] = []
     for style, (name, levels) in enumerate(_factors(cells[cell] for cell in values).items()):
         found = {
             level: [
                 value
-                for cell, of in values.items()
+                for cell, samples in values.items()
                 if name in cells[cell] and _word(cells[cell][name]) == level
-                for value in of
+                for value in samples
             ]
             for level in levels
         }
@@ -442,5 +443,6 @@ def _factor_plot(one: Measured, cells: Mapping[str, Mapping[str, Value]]) -> Plo
 
 
 def _half_interval(values: Sequence[float]) -> float:
-    """Return half the 95 % interval of a mean (normal distribution); 0 for a single value."""
-    return 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    """Return half the 95 % interval of a mean (Student's distribution); 0 for a single value."""
+    count = len(values)
+    return student(count - 1) * stdev(values) / count**0.5 if count > 1 else 0.0

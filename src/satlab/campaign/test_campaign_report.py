@@ -173,7 +173,7 @@ def test_the_first_answer_is_drawn_over_its_factors() -> None:
     loss, queue = factors.series
     assert isinstance(loss, Series) and isinstance(queue, Series)
     assert [round(each, 6) for each in loss.y] == [1.6, 3.1, 5.6]
-    assert loss.interval[1] == pytest.approx(1.96 * 0.1 / 3**0.5)
+    assert loss.interval[1] == pytest.approx(4.303 * 0.1 / 3**0.5)
     assert list(queue.x) == ["queue_bdp 0.5", "queue_bdp 2"], "profile does not differ"
     picture = plot_svg.drawing(heat)
     assert picture.count('fill="var(--heat)"') == 5 and "<i>" not in picture

@@ -28,8 +28,8 @@ Decorator = Callable[[Callable[..., int]], Callable[..., int]]
 
 
 class _Light:
-    """A command that converts no value that is not given: for that typer would import pydantic,
-    which takes a third of the time of `satlab list`.
+    """A command that does not convert absent values: for this typer imports pydantic, which takes a
+    third of the time of `satlab list`.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -164,7 +164,7 @@ Quiet = Annotated[
 
 
 def link_options(*names: str) -> Decorator:
-    """Return `with_options` for those of a link."""
+    """Return `with_options` for the options of a link."""
     from satlab.link.options import LinkOptions
 
     return with_options(LinkOptions, *names)
@@ -285,8 +285,8 @@ def command(
 
 
 class _Late(_Light, typer.core.TyperCommand):
-    """A command with a name and a text; `make` adds parameters and function when they are needed,
-    so that one command imports nothing that only others need.
+    """A command whose parameters and function `make` adds when they are needed: a command does not
+    import what only others need.
     """
 
     make: Callable[[], Any]

@@ -69,7 +69,7 @@ def flows(
         folder = new_folder(runs, "flows")
         shutil.copyfile(file, folder / "flows.json")
         known_rates.use(rate_once)
-        outcome = real_clock.run(file, folder, log, stop_on_signal()).outcome
+        outcome = real_clock.run(file, folder, log, stop_on_signal())
     elif dry_run:
         raise ConfigError(
             "--dry-run is for the real clock",

@@ -2,12 +2,13 @@
 """The outcome of flows as one HTML file: figures of flows, groups and queues, and their plots."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from collect import calibration
+from collect.page_loads import percentile
 from satlab.flows.outcome_text import NOTHING
 from satlab.report import html
 from satlab.report.page import (
@@ -302,12 +303,12 @@ def _fairness(outcome: Outcome) -> list[Plot]:
 
 def _waiting(outcome: Outcome) -> Plot:
     """Draw the distribution of the delay of both queues."""
-    delays = {one["direction"]: one["delays_ms"] for one in outcome["queues"]}
+    delays = {one["direction"]: sorted(one["delays_ms"]) for one in outcome["queues"]}
     shares = (5, 25, 50, 75, 90, 95, 99, 100)
     rows: list[tuple[str, ...]] = []
     for share in shares:
-        found = (_percentile(sorted(values), share) for values in delays.values())
-        rows.append((f"{share} %", *(f"{value:.1f}" for value in found)))
+        found = (f"{percentile(each, share):.1f}" if each else NOTHING for each in delays.values())
+        rows.append((f"{share} %", *found))
     return Plot(
         key="queue-delay",
         title="Delay of the queue: distribution",
@@ -323,8 +324,3 @@ def _waiting(outcome: Outcome) -> Plot:
         height=300,
         table=Table(("at most", *(f"{name} (ms)" for name in delays)), rows, numbers=list(delays)),
     )
-
-
-def _percentile(ordered: Sequence[float], share: int) -> float:
-    """Return the value that `share` % of the sorted values are at most, by the nearest rank."""
-    return ordered[max(0, -(-share * len(ordered) // 100) - 1)] if ordered else 0.0

@@ -29,7 +29,6 @@ from satlab.common.console import ProgressLog
 from satlab.common.errors import ExitStatus, HostError
 from satlab.common.files import write_atomically
 from satlab.common.processes import wait
-from satlab.common.sudo_caller import chown_to_caller
 from satlab.flows import (
     connection_migration,
     endpoint_commands,
@@ -82,16 +81,6 @@ STACKS_BY_THEMSELVES = ("quinn", "quiche", "noq")
 """Stacks whose programs end by themselves at a flow's end and then exchange their measurements."""
 
 
-@dataclass(frozen=True)
-class RealRun:
-    """A run on the real clock: its outcome (schemas/virtual-flows-outcome.schema.json), and its
-    exit status.
-    """
-
-    outcome: Mapping[str, Any]
-    status: ExitStatus
-
-
 def prepare(file: Path, folder: Path) -> dict[str, Any]:
     """Check the flows of a file, and whether this host can run them. Changes nothing.
 
@@ -103,8 +92,9 @@ def prepare(file: Path, folder: Path) -> dict[str, Any]:
     return request
 
 
-def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> RealRun:
-    """Run the flows of a file in a new lab, and write its files to `folder`.
+def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> dict[str, Any]:
+    """Run the flows of a file in a new lab, and write its files to `folder`. Return the outcome
+    (schemas/virtual-flows-outcome.schema.json).
 
     Raises:
         ConfigError: the file is invalid.
@@ -140,9 +130,8 @@ def run(file: Path, folder: Path, log: ProgressLog, stop: threading.Event) -> Re
     write_atomically(folder / "measured.json", json.dumps(measured))
     text = satvirtual.figures(file, folder / "measured.json")
     write_atomically(folder / "outcome.json", text)
-    chown_to_caller(folder)
-    outcome = json.loads(text)
-    return RealRun(outcome, exit_status(outcome))
+    outcome: dict[str, Any] = json.loads(text)
+    return outcome
 
 
 def exit_status(outcome: Mapping[str, Any]) -> ExitStatus:

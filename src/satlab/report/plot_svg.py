@@ -247,7 +247,7 @@ class _Drawing:
             if not self._left - 1 <= x <= self._width - RIGHT + 1:
                 continue
             if not self._x.axis.is_bare and not self._x.places:
-                yield stroke(x, top, x, bottom, "var(--grid)")
+                yield _stroke(x, top, x, bottom, "var(--grid)")
             if is_last:
                 yield label(x, bottom + 20, tick.text, "middle")
         labels = []
@@ -256,13 +256,13 @@ class _Drawing:
             if not top - 1 <= at <= bottom + 1:
                 continue
             if not y.axis.is_bare and not y.places:
-                yield stroke(self._left, at, self._width - RIGHT, at, "var(--grid)")
+                yield _stroke(self._left, at, self._width - RIGHT, at, "var(--grid)")
             labels.append(f'<text y="{at + 4.5:.1f}">{_text(_cut(tick.text, MOST_NAME))}</text>')
         yield f'<g transform="translate({self._left - 7:g})" text-anchor="end">'
         yield from (*labels, "</g>")
         if not y.axis.is_bare:
-            yield stroke(self._left, top, self._left, bottom, "var(--line)")
-            yield stroke(self._left, bottom, self._width - RIGHT, bottom, "var(--line)")
+            yield _stroke(self._left, top, self._left, bottom, "var(--line)")
+            yield _stroke(self._left, bottom, self._width - RIGHT, bottom, "var(--line)")
         if y.axis.title:
             middle = (top + bottom) / 2
             yield (
@@ -308,7 +308,7 @@ class _Drawing:
         top = min(scale.start + min(scale.length, 0) for scale in self._rows)
         if mark.axis == "y":
             y = self._rows[mark.row].at(mark.at)
-            yield stroke(self._left, y, self._width - RIGHT, y, "var(--muted)", 1.5)
+            yield _stroke(self._left, y, self._width - RIGHT, y, "var(--muted)", 1.5)
             if mark.label:
                 yield label(self._width - RIGHT, y - 4, mark.label, "end", fill="var(--muted)")
             return
@@ -320,7 +320,7 @@ class _Drawing:
                 f' height="{self._bottom - top:.1f}" fill="var(--c2)" opacity=".15"/>'
             )
         else:
-            yield stroke(x, top, x, self._bottom, "var(--text)", 1, "2 4")
+            yield _stroke(x, top, x, self._bottom, "var(--text)", 1, "2 4")
         is_right = x > self._left + NEAR_THE_EDGE * (self._width - self._left - RIGHT)
         yield label(x, top - 5, mark.label, "end" if is_right else "start")
 
@@ -421,7 +421,9 @@ class _Drawing:
         for (x, _), value, half_length in zip(points, one.y, one.interval, strict=False):
             if half_length:
                 low, high = y.at(value - half_length), y.at(value + half_length)
-                yield stroke(x, low, x, high, "var(--text)" if one.shape == "bars" else colour, 1.5)
+                yield _stroke(
+                    x, low, x, high, "var(--text)" if one.shape == "bars" else colour, 1.5
+                )
 
 
 # --- shapes ---------------------------------------------------------------------------------------
@@ -492,13 +494,13 @@ def _boxes(points: Sequence[tuple[float, float]], half: float, colour: str) -> I
         by_place.setdefault(x, []).append(y)
     for x, found in by_place.items():
         first, middle, third = quantiles(found, n=4, method="inclusive") if found[1:] else found * 3
-        yield stroke(x, min(found), x, max(found), colour)
+        yield _stroke(x, min(found), x, max(found), colour)
         yield (
             f'<rect x="{x - half:.1f}" y="{first:.1f}" width="{2 * half:.1f}"'
             f' height="{max(third - first, 1):.1f}" fill="{colour}" fill-opacity=".25"'
             f' stroke="{colour}"/>'
         )
-        yield stroke(x - half, middle, x + half, middle, colour, 2.5)
+        yield _stroke(x - half, middle, x + half, middle, colour, 2.5)
         for y in found:
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}" opacity=".7"/>'
 
@@ -580,7 +582,7 @@ def _rect(x: float, y: float, width: float, height: float, colour: str) -> str:
     )
 
 
-def stroke(
+def _stroke(
     x: float, y: float, x2: float, y2: float, colour: str, width: float = 1, dash: str = ""
 ) -> str:
     """Return a straight line; `dash`: lengths of its dashes and gaps, px."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from collect import PageLoad, Table
+from collect.page_loads import percentile
 from satlab.link import modcods
 from satlab.report import measurements as read
 from satlab.report import page
@@ -629,8 +630,8 @@ def waiting(runs: Sequence[RunSeries]) -> Plot | None:
                 continue
             label = f"{run.name}, {direction}" if len(runs) > 1 else direction
             series.append(replace(page.cumulative(label, waits, style), dash=dash))
-            middles = (waits[min(len(waits) * share // 100, len(waits) - 1)] for share in SHARES)
-            rows.append((label, str(len(waits)), *(f"{value:.1f}" for value in middles)))
+            found_ms = (f"{percentile(waits, share):.1f}" for share in SHARES)
+            rows.append((label, str(len(waits)), *found_ms))
     if not series:
         return None
     longest = [max(map(float, one.x)) for one in series]

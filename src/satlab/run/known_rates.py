@@ -24,10 +24,10 @@ from satlab.run import host_stamp
 from satlab.run.link_probe import Echoes, Probe
 
 VARIABLE = "SATLAB_RATE_ONCE"
-"""Environment variable that is set for a command with `--rate-once` and all that it starts."""
+"""Environment variable that `--rate-once` sets, for the command and all that it starts."""
 MAX_AGE_S = 1800.0
-OF_NO_LINK = {"seed", "profile", "advice"}
-"""Fields of a plan in which equal links differ."""
+MAY_DIFFER = {"seed", "profile", "advice"}
+"""Fields of a plan that may differ between equal links."""
 
 
 class KnownRates:
@@ -46,7 +46,7 @@ class KnownRates:
         write_atomically(self._file, json.dumps(kept) + "\n")
 
     def find(self, plan: LinkPlan) -> Probe | None:
-        """Return an equal link's probe, whose notes say how old it is; None without a recent one."""
+        """Return the recent probe of an equal link, with its age in the notes; None if there is none."""
         try:
             found = self._read()[self._link(plan)]
             age_s = self._clock() - found["unix_s"]
@@ -64,7 +64,7 @@ class KnownRates:
 
     def _link(self, plan: LinkPlan) -> str:
         """Return the digest of a link on this host."""
-        document = plan.model_dump_json(exclude=OF_NO_LINK)
+        document = plan.model_dump_json(exclude=MAY_DIFFER)
         return hashlib.sha256(f"{self._stamp} {document}".encode()).hexdigest()
 
     def _read(self) -> dict[str, Any]:
@@ -76,13 +76,13 @@ class KnownRates:
 
 
 def use(is_wanted: bool) -> None:
-    """Let the labs of this process, and of those that it starts, take known rates."""
+    """Let the labs of this process and of its children use known rates."""
     if is_wanted:
         os.environ[VARIABLE] = "1"
 
 
 def of_host() -> KnownRates | None:
-    """Return this host's known rates; None where each lab is to measure its own."""
+    """Return this host's known rates; None if each lab measures its own."""
     if not os.environ.get(VARIABLE):
         return None
     stamp, _ = host_stamp.stamp()

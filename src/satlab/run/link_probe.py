@@ -219,7 +219,7 @@ def _started(argv: Sequence[str]) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def _tell(process: "subprocess.Popen[bytes]", words: bytes) -> None:
-    """Write to a program's stdin, which holds more; one that has failed says so in its last words."""
+    """Write to a program's stdin; the pipe holds all of it. Why a program failed is on its stderr."""
     with contextlib.suppress(BrokenPipeError):
         cast("IO[bytes]", process.stdin).write(words)
 
@@ -228,7 +228,7 @@ def _line(process: "subprocess.Popen[bytes]", within_s: float) -> dict[str, Any]
     """Return the next line that a program prints, which is JSON.
 
     Raises:
-        ProbeError: there is none in time; it holds the program's last words.
+        ProbeError: there is none in time. The text has the last line of the program's stderr.
     """
     out, errors = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
     if not select.select([out], [], [], within_s)[0]:

@@ -2,10 +2,10 @@
 """A program that measures a path with UDP: echoes for its round-trip time, then a train of
 datagrams at a fixed rate for its rate and losses.
 
-`send` runs at one end and `answer` at the other. When `answer` has printed `{"ready": true}`,
-`send` gets another line on stdin; from then on neither waits for the other. Both print their figures as
-JSON. Arrivals have the kernel's timestamps, and the time for which an echo was held is subtracted
-(as in TWAMP, RFC 5357), so a program that runs late measures no longer times.
+`send` runs at one end and `answer` at the other. When `answer` has printed `{"ready": true}`, a line
+on the stdin of `send` starts it. Both print their figures as JSON. The kernel timestamps arrivals,
+and the time for which an echo was held is subtracted (as in TWAMP, RFC 5357), so a program that runs
+late does not measure longer times.
 
 The text of this module runs on hosts without satlab: it imports nothing of satlab.
 """
@@ -31,7 +31,7 @@ TICK_S = 0.001
 ENDS, END_SPACING_S = 5, 0.02
 """Copies of END, as the queue may be full or lose one."""
 READ_S = 0.002
-"""Period at which a receiver reads a train, s. Waking up for each datagram costs more than it."""
+"""Period at which a receiver reads a train, s: to wake up for each datagram costs too much."""
 MOST_READ = 1000
 BUFFER_BYTES = 32_000_000
 MOST_TRAIN = 10_000_000
@@ -51,7 +51,7 @@ class Datagram(NamedTuple):
 
 
 class Endpoint:
-    """A UDP socket that tells when datagrams arrived, and takes those with the key alone."""
+    """A UDP socket that takes only datagrams with the key, and says when they arrived."""
 
     def __init__(self, key: bytes, address: str, port: int) -> None:
         self.key = key
@@ -201,7 +201,7 @@ def send(
 
 
 def send_train(end: Endpoint, to: tuple[str, int], total: int, seconds: float) -> None:
-    """Send a train in such a time; what is late after a delay is sent at once."""
+    """Send a train of `total` datagrams over `seconds`. After a delay, overdue ones are sent at once."""
     end.socket.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, TRAIN_BYTES)
     batch = memoryview(bytearray(BATCH * TRAIN_BYTES))
     sent, start = 0, time.monotonic()

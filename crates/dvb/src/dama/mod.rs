@@ -102,8 +102,8 @@ impl Carrier {
         bursts.try_into().unwrap_or(u32::MAX)
     }
 
-    /// Bursts that a terminal sends where so many are its own. `OpenSAND` tells it their volume in
-    /// whole kbit, rounded up, and it fills as many bursts as these need.
+    /// Bursts that a terminal with `granted` bursts sends. `OpenSAND` grants their volume in whole
+    /// kbit, rounded up, and the terminal fills as many bursts as this volume needs.
     #[must_use]
     pub fn sent(&self, granted: u32) -> u32 {
         match self.arithmetic {

@@ -28,8 +28,8 @@ pub const fn tbtp2_bytes(slots: u32) -> usize {
     TBTP2_HEADER + slots as usize
 }
 
-/// Writes a TBTP2 for so many `slots` from `first` on, above 0, into a vector that is cleared first.
-/// `terminals` has the first ones' numbers; the others get 0.
+/// Writes a TBTP2 for `slots` slots (at least one) from `first` on, into a vector that is cleared
+/// first. `terminals` has the terminals of the first slots; the other slots get 0.
 ///
 /// Interactive network, group and superframe sequence are 0: a platform has one of each.
 pub fn put_tbtp2(superframe: u64, first: u16, slots: u16, terminals: &[u8], out: &mut Vec<u8>) {

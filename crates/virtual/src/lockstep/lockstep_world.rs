@@ -314,7 +314,7 @@ fn of(side: Side, why: &str) -> String {
     format!("the {}: {why}", name(side))
 }
 
-/// The reason that an end reports itself: it runs, and refuses to go on.
+/// A reason that an end reports itself: its program runs, but gave up the connection.
 fn gave_up(side: Side, why: &str) -> String {
     format!("the {} gave up: {}", name(side), message::short(why))
 }

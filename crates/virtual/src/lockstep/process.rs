@@ -17,7 +17,7 @@ use crate::transfer::Program;
 const ANSWER: Duration = Duration::from_secs(20);
 /// Longest wait for all answers of a program.
 const WHOLE: Duration = Duration::from_secs(900);
-/// Longest single wait; what lasts longer was suspended with the host.
+/// Longest single wait: if one lasts longer, the host was suspended.
 const STEP: Duration = Duration::from_secs(1);
 /// For a program to end after its socket was closed, and after SIGTERM.
 const END: Duration = Duration::from_secs(5);
@@ -32,8 +32,8 @@ pub struct Process {
     patience: Patience,
 }
 
-/// The time that is left for waits. A wait counts as STEP at most, so that a host, container or
-/// debugger that stops both programs for minutes fails none.
+/// The time that is left for waits. A wait counts as STEP at most, so that no program fails because
+/// a host, container or debugger stopped it for minutes.
 #[derive(Clone, Copy)]
 struct Patience(Duration);
 

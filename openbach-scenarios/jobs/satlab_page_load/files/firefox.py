@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A fresh headless Firefox, driven over WebDriver BiDi (W3C) without a driver program.
 
-Firefox maps no single name to an address: it resolves every name to the server. Prefs that are off
-below are those that would ask for more than the page. The profile trusts the certificate authority
-of the run beside Firefox's own.
+Firefox cannot map single names to addresses: it resolves every name to the server. Most of the
+prefs in `OFF` would request more than the page. The profile trusts the certificate authority of the
+run beside Firefox's own.
 """
 
 import json
@@ -49,7 +49,7 @@ OFF = (
 
 
 def preferences(target: Target) -> dict[str, bool | int | str]:
-    """Return the prefs of a profile that loads the page of `target` alone."""
+    """Return the prefs of a profile that loads only the page of `target`."""
     is_h3 = target.protocol == "h3"
     return {
         **dict.fromkeys(OFF, False),
@@ -86,7 +86,7 @@ def write_profile(profile: Path, target: Target) -> None:
 
 
 class Firefox:
-    """What page loads need of a driver of Selenium's.
+    """The methods of Selenium's driver that page loads use.
 
     Each method raises WebDriverException; `get` raises TimeoutException after `timeout_s`.
     """

@@ -144,8 +144,8 @@ def fresh_browser(
     is_observed: bool = False,
     logs: Path | None = None,
 ) -> Iterator[webdriver.Chrome]:
-    """Start driver and browser with a new profile, and remove all of them afterwards. Firefox has
-    what loads use of a driver, unless they are observed or slowed down.
+    """Start driver and browser with a new profile, and remove all of them afterwards. `Firefox` has
+    the methods of a driver that loads use, but not those of observed or slowed loads.
 
     `logs`: folder for the browser's log of the network and the keys of its connections.
     """
@@ -547,7 +547,7 @@ def find_programs(browser: str) -> Programs:
 
 
 def version_of(program: str) -> str:
-    """Return what a program says of its version."""
+    """Return the version that a program prints."""
     answer = subprocess.run(
         [program, "--version"], capture_output=True, text=True, timeout=30, check=False
     )

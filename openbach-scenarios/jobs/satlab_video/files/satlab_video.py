@@ -3,10 +3,10 @@
 """OpenBACH job: play an adaptive video over HTTP/1.1, HTTP/2 or HTTP/3, and report bitrate, stalls
 and start-up.
 
-Chromium fetches the segments: dash.js does (dash_player.html), or our own player (player.html),
-which the job serves on the loopback interface. Only a picture of one colour is decoded. A segment
-has as many bytes as its bitrate and its length make. Exit statuses: 0
-played to the end, 1 not, or the job was stopped, 2 arguments, 3 no browser, segments or pin.
+The player in Chromium is dash.js (dash_player.html) or our own (player.html); the job serves both on
+the loopback interface. Only a picture of one colour is decoded. A segment has as many bytes as its
+bitrate and its length make. Exit statuses: 0 played to the end, 1 not, or the job was stopped, 2
+arguments, 3 no browser, segments, pin or (`--player dashjs`) dash.js.
 """
 
 import argparse
@@ -41,7 +41,7 @@ SESSIONS = {"QUIC_SESSION": "h3", "HTTP2_SESSION": "h2"}
 """Events of Chromium's network log that begin a session with a host; without any it was HTTP/1.1.
 """
 END_FIELDS = ("player", "startup_s", "stalls", "stalled_s", "switches", "bitrate_bps")
-"""What dash.js tells at the end, and our own player does not."""
+"""What only dash.js reports at the end."""
 START_S = 60.0
 """Time for the browser and the first segments, beyond four times the length of the video."""
 MAX_REPORT = 1 << 16
@@ -64,7 +64,7 @@ class Video:
     buffer_s: float
     spki: str
     dashjs: bytes = b""
-    """dash.js, which plays the video; empty: our own player does."""
+    """The library dash.js; empty: our own player plays."""
 
     @property
     def host(self) -> str:
@@ -87,7 +87,7 @@ class Playback:
     spoken: str = ""
     ended: threading.Event = field(default_factory=threading.Event)
     by_player: dict[str, Any] = field(default_factory=dict)
-    """`END_FIELDS`, of dash.js alone."""
+    """`END_FIELDS`, only from dash.js."""
     most_segments: int = 1 << 16
 
     def take(self, path: str, content: dict[str, Any]) -> None:
@@ -326,7 +326,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_dashjs(player: str) -> bytes:
-    """Return dash.js, which npm has installed; empty if our own player is to play.
+    """Return the library dash.js as npm installed it; empty if our own player plays.
 
     Raises JobError if dash.js was asked for and is not there.
     """

@@ -48,7 +48,7 @@ GREW_FILE = "grew.svg"
 LABEL_ROOM = 0.026
 """Width of a character of a mark's label on a phone, as a share of the plot."""
 LEAST_SPREAD = 0.02
-"""Half of the shortest time axis of samples, as a share of their time: nobody needs to see less."""
+"""Half of the shortest time axis of samples, as a share of their time."""
 MOST_FILES = 8
 """Number of files of a side that the page names for each case."""
 QVIS = "https://qvis.quictools.info/"

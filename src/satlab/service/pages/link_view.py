@@ -21,8 +21,8 @@ from satlab.service.pages.path_picture import FORWARD, PATH, Figures, Picture
 CHART_PX = 190
 """Height of a chart."""
 Shown = tuple[float | None, float | None]
-"""Times that are shown: from and until, s since the start of the scenario; None: from the first,
-until the last one. A negative one counts from the last.
+"""First and last time that are shown, s since the start of the scenario. None: that of the curves.
+A negative time counts from their end.
 """
 WHOLE: Shown = (None, None)
 
@@ -88,7 +88,7 @@ def link_view(
 
 
 def _span(shown: Shown, last_s: float) -> tuple[float, float]:
-    """Return the first and last time that is shown, s; everything if what was asked for is empty."""
+    """Return the first and last time that are shown, s; those of the curves if the range is empty."""
     last_s = max(last_s, 1.0)
     start_s, end_s = (
         usual if asked is None else asked + last_s if asked < 0 else asked
@@ -141,7 +141,7 @@ def _charts(cut: _Cut, plan: LinkPlan | None, hop: str, *, ended: bool) -> tuple
 
 
 class Charts:
-    """Makes charts over seconds; their legends are texts beside them."""
+    """Collects charts over time. Their legends are texts beside them."""
 
     def __init__(self, *, ended: bool, key: str, span: _Cut | None = None) -> None:
         self.plots: list[Plot] = []

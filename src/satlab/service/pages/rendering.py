@@ -103,8 +103,8 @@ def problem(request: Request, status: int, message: str, title: str = "") -> HTM
 
 
 def words_of(error: ApiError) -> str:
-    """Return the message of an answer of the API, with its details; of a run that cannot be the
-    faults alone, which name what to change.
+    """Return the message of an answer of the API, with its details. If it has faults of a run, return
+    only these: they say what to change.
     """
     if faults := error.body.get("faults"):  # a form has no options of the command line
         return "; ".join(str(each).replace(", or a longer --deadline", "") for each in faults)

@@ -39,8 +39,8 @@ Time = Annotated[str, Query(pattern=r"^(-?[0-9]{1,7}(\.[0-9]{0,3})?)?$")]
 
 
 @dataclass(frozen=True)
-class View:
-    """What of a run's link is shown."""
+class CurveChoice:
+    """The hop whose curves are shown, and the time range."""
 
     hop: Hop = ""
     since: Time = ""
@@ -60,7 +60,7 @@ class View:
         return f"&{chosen}" if chosen else ""
 
 
-Viewing = Annotated[View, Depends()]
+Choice = Annotated[CurveChoice, Depends()]
 
 
 def _viewed(number: int, user: Viewer, context: RequestContext) -> Instance:
@@ -72,7 +72,7 @@ Viewed = Annotated[Instance, Depends(_viewed)]
 
 
 @router.get("/runs/{number}")
-def run(request: Request, instance: Viewed, context: RequestContext, viewing: Viewing) -> Response:
+def run(request: Request, instance: Viewed, context: RequestContext, choice: Choice) -> Response:
     """Show the progress or the results of one instance."""
     folder = run_pages.folder_of(context, instance)
     view = run_pages.results([folder], instance.scenario) if folder and instance.ended else None
@@ -87,7 +87,7 @@ def run(request: Request, instance: Viewed, context: RequestContext, viewing: Vi
         relaunch=_relaunch(context, instance),
         note=context.run_notes.of(instance.id),
         logs=run_logs.logs(run_logs.files(context, folder, instance.run_id), instance),
-        **_live(request, context, instance, viewing),
+        **_live(request, context, instance, choice),
     )
 
 
@@ -107,13 +107,13 @@ def _relaunch(context: Context, instance: Instance) -> str:
 
 
 @router.get("/runs/{number}/live")
-def live(request: Request, instance: Viewed, context: RequestContext, view: Viewing) -> Response:
+def live(request: Request, instance: Viewed, context: RequestContext, choice: Choice) -> Response:
     """Return the part of an instance's page that changes while it runs."""
-    return render(request, "live.html", **_live(request, context, instance, view))
+    return render(request, "live.html", **_live(request, context, instance, choice))
 
 
 @router.get("/runs/{number}/events", dependencies=[Depends(_viewed)])
-def events(request: Request, number: int, context: RequestContext, view: Viewing) -> Response:
+def events(request: Request, number: int, context: RequestContext, choice: Choice) -> Response:
     """Send that part as server-sent events while the instance runs and the account may see it."""
 
     def current() -> tuple[str, bool] | None:
@@ -121,13 +121,15 @@ def events(request: Request, number: int, context: RequestContext, view: Viewing
             instance = access.scenario_instance(context, rendering.viewer(request), number)
         except (ApiError, rendering.LoginNeededError):
             return None  # the session has ended, or the account may no longer see the instance
-        page = render(request, "live.html", **_live(request, context, instance, view))
+        page = render(request, "live.html", **_live(request, context, instance, choice))
         return bytes(page.body).decode(), instance.ended
 
     return Events(current, request.app.state.listeners)
 
 
-def _live(request: Request, context: Context, instance: Instance, view: View) -> dict[str, object]:
+def _live(
+    request: Request, context: Context, instance: Instance, choice: CurveChoice
+) -> dict[str, object]:
     folder = run_pages.folder_of(context, instance)
     curves = request.app.state.link_curves.curves(folder) if folder else None
     ahead = (
@@ -139,7 +141,13 @@ def _live(request: Request, context: Context, instance: Instance, view: View) ->
         plan, ended = link_view.plan_of(folder), instance.ended
         activity = live_activity.of(instance.progress, ended=ended)
         link = link_view.link_view(
-            curves, plan, start_s, ended=ended, hop=view.hop, shown=view.shown, activity=activity
+            curves,
+            plan,
+            start_s,
+            ended=ended,
+            hop=choice.hop,
+            shown=choice.shown,
+            activity=activity,
         )
     now = context.clock()
     return {
@@ -149,8 +157,8 @@ def _live(request: Request, context: Context, instance: Instance, view: View) ->
         "phase": run_pages.phase(instance, ahead),
         "steps": run_pages.steps(instance, instance.stopped or now),
         "path_view": link,
-        "hop": view.hop,
-        "zoom": view.zoom,
+        "hop": choice.hop,
+        "zoom": choice.zoom,
         "shells": [] if link is None or instance.ended else _shells(instance),
         "elapsed": (instance.stopped or now) - instance.launched,
         "left": time_left.time_left(request.app.state.earlier_runs, instance, now),

@@ -94,8 +94,8 @@ def _numbers(value: object) -> tuple[int, ...]:
 
 
 def _rows(found: list[Function]) -> dict[int, int]:
-    """Return the row of each function by its number: below all that it waits for. Functions that
-    wait for each other are not moved for ever.
+    """Return the row of each function by its number: below all that it waits for. Stops even if
+    functions wait for each other.
     """
     rows = {one.number: 0 for one in found}
     for _ in found:
@@ -111,7 +111,7 @@ def _rows(found: list[Function]) -> dict[int, int]:
 
 
 def drawing(document: Mapping[str, Any]) -> Markup:
-    """Return the graph as an SVG element; a text without functions."""
+    """Return the graph as an SVG element; if there are no functions, a text that says so."""
     found = functions(document)
     if not found:
         return Markup('<p class="note">There are no functions yet.</p>')
