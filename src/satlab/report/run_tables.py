@@ -120,6 +120,7 @@ def videos(figures: Sequence[MediaFigure], names: Names) -> Table:
             (
                 names[one.run_id],
                 one.name,
+                one.labels.get("player", ""),
                 one.labels.get("n", ""),  # none where nothing was stored
                 bitrate if one.status == "ok" else STATUS[one.status],
                 number(one.values.get("video_startup_ms"), 2, 1e-3),
@@ -131,6 +132,7 @@ def videos(figures: Sequence[MediaFigure], names: Names) -> Table:
     head = (
         "Run",
         "Video",
+        "Player",
         "Segments",
         "Mean bitrate (Mbit/s)",
         "Start-up (s)",
@@ -138,7 +140,7 @@ def videos(figures: Sequence[MediaFigure], names: Names) -> Table:
         "Stalled (s)",
         "Switches",
     )
-    return Table(head, rows, numbers=all_but(head, 2), title="Video")
+    return Table(head, rows, numbers=all_but(head, 3), title="Video")
 
 
 def calibration(runs: Mapping[str, Sequence[SummaryRecord]]) -> Table:

@@ -41,6 +41,7 @@ _LABELS = (
     "protocol",
     "pep",
     "codec",
+    "player",
     "phase",
     "entity",
     "page",
