@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Status = Literal["ok", "failed", "censored"]
+MOST = 1e18
+"""No run measures as much, in any unit; larger values would overflow statistics and pictures."""
 
 
 @dataclass(frozen=True)

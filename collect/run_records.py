@@ -43,7 +43,7 @@ from collect.physical_floors import Floors
 from collect.raw import Lines, Model, Unreadable, read_json, read_jsonl, stored_files
 from collect.raw import names as listing
 from collect.raw_digests import differences
-from collect.records import Record, Series, failed
+from collect.records import MOST, Record, Series, failed
 from collect.records_table import Identity, Table, tables, write
 from collect.run_manifest import Leg, Manifest
 
@@ -391,8 +391,8 @@ def _sound(name: str, make: Callable[[], Iterable[Record]]) -> list[Record] | Un
     try:
         made = list(make())
         for record in made:
-            if not math.isfinite(record.value or 0) or not math.isfinite(record.t_s or 0):
-                raise ValueError(f"{record.metric} is not finite")
+            if not all(abs(each or 0) < MOST for each in (record.value, record.t_s)):
+                raise ValueError(f"{record.metric} is out of range")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return Unreadable(
             f"{Path(name).name}: its values make no sense: {type(error).__name__}:"

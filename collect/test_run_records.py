@@ -347,6 +347,14 @@ def test_ping_without_replies_is_a_failed_sample(run: Path) -> None:
     assert (echoed["status"], echoed["reason"]) == ("failed", "none of 4 echoes came back")
 
 
+def test_t16_a_figure_that_no_run_measures_is_a_failed_sample(run: Path) -> None:
+    """A page or program under test may report it; sums and axes would overflow."""
+    content = {"schema": "satlab/ping/1", "destination": "198.18.4.2", "sent": 1, "received": 1}
+    add_ping(run, content | {"rtt_ms": [1.7e308], "start_unix_s": 1.0})
+    _, echoed = summary(collect.gather(run), "rtt_ms")
+    assert (echoed["status"], "rtt_ms is out of range" in echoed["reason"]) == ("failed", True)
+
+
 def change_job(run: Path, instance: int, **change: Any) -> None:
     path = run / "raw" / "jobs.jsonl"
     jobs = [json.loads(line) for line in path.read_text().splitlines()]

@@ -90,6 +90,14 @@ def test_scripts_get_their_arguments_and_their_value_comes_back(start: Any) -> N
     assert (asked["target"], asked["awaitPromise"]) == ({"context": "7"}, True)
 
 
+@pytest.mark.parametrize("said", [7, "no JSON", "[" * 100_000])
+def test_t16_a_page_that_replaces_json_is_a_failed_load(said: object, start: Any) -> None:
+    value = {"result": {"type": "success", "result": {"value": said}}}
+    driver, _ = start({"script.evaluate": value})
+    with pytest.raises(WebDriverException, match="is no JSON"):
+        driver.execute_script("return 1")
+
+
 def test_errors_and_silence_are_those_of_a_driver(start: Any) -> None:
     refused = {"type": "error", "message": "NS_ERROR_X" + "x" * 1000}
     driver, _ = start({"browsingContext.navigate": refused})

@@ -25,6 +25,23 @@ def test_only_the_first_reply_to_a_packet_of_this_measurement_counts(job: Module
     assert probes.rtt_ms == [None, pytest.approx(600)]
 
 
+def test_a_flood_of_replies_does_not_hold_up_the_end(
+    job: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+
+    def take(probing: Any) -> None:
+        taken.append(probing)
+        assert len(taken) < 100_000
+
+    monkeypatch.setattr(job.Probing, "_take", take)
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with one, other:
+        asked = iter([False, True])
+        job.Probing(one, job.Probes(b"12345678"), 0.0, 0.01).until(lambda _: next(asked))
+    assert taken
+
+
 def test_what_iperf3_says_of_a_failure_is_bounded(job: ModuleType, tmp_path: Any) -> None:
     class Ended:
         returncode = 1

@@ -347,13 +347,17 @@ def _plot(one: Measured, cells: Sequence[str], which: str) -> Plot:
 # --- factors --------------------------------------------------------------------------------------
 
 
+MOST_LEVELS = 50
+"""Values of a factor that is drawn: a heat map has a cell for each pair."""
+
+
 def _factors(cells: Iterable[Mapping[str, Value]]) -> dict[str, list[str]]:
-    """Return the factors with several values, each with its values in order."""
+    """Return the factors with 2 to MOST_LEVELS values, each with its values in order."""
     found: dict[str, dict[str, None]] = {}
     for factors in cells:
         for name, value in factors.items():
             found.setdefault(name, {})[_word(value)] = None
-    return {name: [*values] for name, values in found.items() if len(values) > 1}
+    return {name: [*values] for name, values in found.items() if 1 < len(values) <= MOST_LEVELS}
 
 
 def _word(value: Value) -> str:

@@ -11,10 +11,12 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from collect import raw
+from collect.records import MOST, Status
 from satlab.campaign.plan_file import Plan, Task
 from satlab.campaign.task_record import Host, TaskRecord
 from satlab.campaign.task_request import Strict
@@ -22,9 +24,20 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
 from satlab.papers.cell_run import Run
-from satlab.papers.scenario_figures import Records
+from satlab.papers.scenario_figures import EARLY_S, STEP_S, Records
 
-MOST_BYTES = 64 << 20
+EARLY = round(EARLY_S / STEP_S)
+Number = Annotated[float, Field(gt=-MOST, lt=MOST)]
+
+
+class Figure(Strict):
+    """One sample of a run."""
+
+    metric: str
+    value: Number | None
+    t_s: None
+    status: Status
+    labels: Mapping[str, str]
 
 
 class KeptRun(Strict):
@@ -42,12 +55,12 @@ class KeptRun(Strict):
     failed: bool
     is_uncalibrated: bool
     reason: str
-    figures: Sequence[Mapping[str, Any]]
-    curve: Sequence[float] | None
+    figures: Sequence[Figure]
+    curve: Annotated[Sequence[Number], Field(min_length=EARLY)] | None
 
     def run(self) -> Run:
         """Return it for the judgement."""
-        records = Records.of_kept(self.figures, self.curve)
+        records = Records.of_kept([one.model_dump() for one in self.figures], self.curve)
         return Run(self.number, records, self.failed, self.is_uncalibrated)
 
 
@@ -63,12 +76,9 @@ def load(file: Path, paper: str) -> KeptRuns:
     """Read a file of runs; none from a missing one. Raises ConfigError for one of another kind."""
     if not file.exists():
         return KeptRuns(paper=paper)
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{file} is larger than {MOST_BYTES >> 20} MiB")
-        found = KeptRuns.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise ConfigError(f"{file} holds no runs: {error}", hint="name another file") from error
+    found = raw.read_json(file.parent, file.name, KeptRuns.model_validate_json)
+    if isinstance(found, raw.Unreadable):
+        raise ConfigError(f"{file} holds no runs: {found.reason}", hint="name another file")
     if found.paper != paper:
         raise ConfigError(f"{file} has runs of {found.paper}", hint="name another file")
     return found
@@ -111,7 +121,7 @@ def of_task(task: Task, cell: str, record: TaskRecord, run: Run) -> KeptRun:
         failed=run.failed,
         is_uncalibrated=run.is_uncalibrated,
         reason=record.last.reason,
-        figures=figures,
+        figures=[Figure.model_validate(one) for one in figures],
         curve=curve,
     )
 

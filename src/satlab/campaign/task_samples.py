@@ -5,8 +5,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter
+
+from collect.records import MOST
 from satlab.campaign.plan_file import Value
 from satlab.campaign.task_request import Rule
 from satlab.papers import paper
@@ -29,10 +32,13 @@ class Sample:
     """One value; None if there is none, with the `reason`."""
 
     metric: str
-    value: float | None
+    value: Annotated[float, Field(gt=-MOST, lt=MOST)] | None
     status: str = "ok"
     reason: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+
+
+_SAMPLE = TypeAdapter(Sample)
 
 
 def parse(rule: Rule, output: str) -> Any:
@@ -52,11 +58,13 @@ def of(rule: Rule, factors: Mapping[str, Value], parsed: Any) -> list[Sample]:
     """
     if rule == "run":
         return [_of_record(row) for row in parsed]
-    return list(_of_check(parsed) if rule == "check" else _of_flows(parsed, factors))
+    found = _of_check(parsed) if rule == "check" else _of_flows(parsed, factors)
+    return [_SAMPLE.validate_python(vars(one)) for one in found]
 
 
 def _of_record(row: Mapping[str, Any]) -> Sample:
-    return Sample(row["metric"], row["value"], row["status"], row["reason"], row["labels"])
+    names = ("metric", "value", "status", "reason", "labels")
+    return _SAMPLE.validate_python({name: row[name] for name in names})
 
 
 def _of_check(document: Mapping[str, Any]) -> Iterator[Sample]:

@@ -181,6 +181,15 @@ def test_the_first_answer_is_drawn_over_its_factors() -> None:
     assert drawn["x"][2] == "&lt;i&gt;burst" and drawn["z"][1][1] is None
 
 
+def test_t75_factors_of_very_many_values_are_not_drawn() -> None:
+    """A heat map of n cells may have n² places."""
+    cells: Any = {f"c{n}": {"a": n, "b": -n} for n in range(campaign_report.MOST_LEVELS + 1)}
+    common = {"metric": "goodput_bps", "labels": "{}", "host": "h", "task": "t", "value": 1e7}
+    common |= {"calibrated": True, "status": "ok"}
+    (boxes,) = campaign_report.plots(pl.DataFrame([common | {"cell": c} for c in cells]), cells)
+    assert boxes.title == "Goodput"
+
+
 def test_values_over_decades_have_a_logarithmic_axis() -> None:
     common = {"host": "h", "calibrated": True, "status": "ok", "labels": "{}", "cell": "a"}
     for values, scale in (([1.0, 1000.0], "log"), ([1.0, 50.0], "linear"), ([0, 500.0], "linear")):
@@ -221,6 +230,27 @@ def test_samples_of_a_check_are_its_times_to_each_mark() -> None:
 def test_an_output_that_cannot_be_read_is_a_failed_sample(output: str) -> None:
     with pytest.raises((ValueError, KeyError, IndexError, TypeError)):
         task_samples.of("check", {}, task_samples.parse("check", output))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"value": float("nan")}, {"value": 1e300}, {"labels": "x"}, {"metric": {}}],
+    ids=["no number", "huge", "labels", "metric"],
+)
+def test_t75_a_record_of_another_shape_is_a_failed_task(
+    change: dict[str, Any], measured: tuple[CampaignFolder, Plan]
+) -> None:
+    where, plan = measured
+    row = {"metric": "goodput_bps", "value": 1.0, "status": "ok", "reason": "", "labels": {}}
+    task, sha256 = plan.tasks[-1], where.begin(plan)  # not done yet
+    record_end(where, task, sha256, json.dumps(row | change), HOSTS[0])
+    result = CliRunner().invoke(app, ["campaign", "report", str(where.path)])
+    assert result.exit_code == 0, result.output
+    frame = dataset.collect(plan, where).frame.filter(pl.col("task") == task.id)
+    assert (frame["status"].to_list(), frame["metric"].to_list()) == (
+        ["failed"],
+        [dataset.TASK_METRIC],
+    )
 
 
 def test_figures_out_of_calibration_are_drawn_with_a_warning(

@@ -2,6 +2,7 @@
 """Runs that one file keeps: sittings add up, and what is marked or asked differently is repeated."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,32 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         prepared(tmp_path)
     with pytest.raises(ConfigError, match="papers of scenarios"):
         reproduction.prepare(reproduction.Request("seed-003", keep=file))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"curve": []},
+        {"curve": [float("nan")] * 150},
+        {"figures": [{"metric": "page_load_time_ms"}]},
+        {"figures": [{"metric": "x", "value": 1e300, "t_s": None, "status": "ok", "labels": {}}]},
+    ],
+    ids=["short", "no number", "shape", "huge"],
+)
+def test_t75_kept_runs_of_another_shape_are_refused_before_any_run(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    """Else they end a reproduction after all its runs, which are then not kept."""
+    first = prepared(tmp_path)
+    run = kept(first, "geo/0/tcp", 1).model_dump(mode="json")
+    (tmp_path / "runs.json").write_text(
+        json.dumps({"schema": "satlab/paper-runs/1", "paper": "seed-002", "runs": [run | change]})
+    )
+    with pytest.raises(ConfigError, match="holds no runs"):
+        prepared(tmp_path)
+
+
+def test_t75_kept_runs_are_read_from_a_plain_file_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "runs.json")
+    with pytest.raises(ConfigError, match="is not a plain file"):
+        prepared(tmp_path)

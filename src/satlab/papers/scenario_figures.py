@@ -87,9 +87,9 @@ class Records:
     def yardsticks_ms(self) -> dict[str, float]:
         """Return what the host's browser takes for the page over a bare wire, by protocol."""
         return {
-            row["labels"]["protocol"]: row["value"]
+            row["labels"].get("protocol", ""): row["value"]
             for row in self._rows
-            if row["metric"] == YARDSTICK and row["status"] == "ok"
+            if row["metric"] == YARDSTICK and row["status"] == "ok" and row["value"] is not None
         }
 
     def reached_s(self, size: int) -> float | None:

@@ -41,8 +41,8 @@ DOTS = {
 }
 HALF_BAR, HALF_BOX = 0.36, 0.3
 """Half widths of bars and boxes, as shares of the distance between two of them."""
-LEAST = 1e-9
-"""Smallest range of an axis."""
+LEAST, MOST = 1e-9, 1e100
+"""Smallest range of an axis, and values that it need not contain."""
 MOST_LABEL = 60
 """Characters of a label; a longer one is cut."""
 
@@ -445,7 +445,7 @@ def _scale(
         places = {name: place for place, name in enumerate(names)}
         end = max(len(places), 1) - 0.5
         return _Scale(axis, -0.5, end, start, length, places, is_across)
-    numbers = [value for value in values if not isinstance(value, str) and math.isfinite(value)]
+    numbers = [value for value in values if not isinstance(value, str) and abs(value) < MOST]
     if axis.range is not None:
         low, high = axis.range
     elif axis.scale == "log":
@@ -458,7 +458,7 @@ def _scale(
         room = 0.5 if wide else 0.05 * (high - low)
         low = low if axis.from_zero and low == 0 else low - room
         high += room
-    high = high if high - low > LEAST or axis.scale == "log" else low + 1
+    high = high if high - low > LEAST or axis.scale == "log" else low + max(1.0, abs(low))
     return _Scale(axis, low, high, start, length, is_across=is_across)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 import re
 from dataclasses import replace
+from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
@@ -169,3 +170,11 @@ def test_a_page_has_a_picture_of_each_plot_that_is_not_folded() -> None:
     page = html.render(Page("p", "t", [], [Section("s", [PLOT, folded])]))
     assert page.count('<svg class="static"') == 1 and page.count("data-figure=") == 2
     assert "marks &lt;b&gt;" in page and "marks <b>" not in page
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.7e308], [1.0, -1.7e308], [1e90, 1e90], [5e-324, 1.0]])
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_values_of_any_size_are_drawn(values: list[float], scale: Literal["linear", "log"]) -> None:
+    series = [Series("a", [1, 2], values)]
+    drawn = plot_svg.document(replace(PLOT, y=(Axis("y", scale=scale),), series=series))
+    assert "nan" not in drawn and "inf" not in drawn

@@ -5,6 +5,7 @@ metrics.
 
 import contextlib
 import json
+import os
 import secrets
 import select
 import subprocess
@@ -12,8 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Annotated, Any, cast
 
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+
+from collect import raw
 from satlab.common import processes
 from satlab.link.calibration_bounds import expectation
 from satlab.link.config import Emulator
@@ -39,6 +43,10 @@ DRAIN_DEADLINE_S = 10.0
 END_S = 1.0
 SILENCE_S = 5.0
 """Longest pause of a sender on a busy host, s."""
+MOST_LINE = 1 << 20
+"""Longest line of a program, bytes: a host of the VM lab may be under the control of its jobs."""
+MOST_WORDS = 300
+"""Longest text of a program in a message, characters."""
 TEXT = Path(udp_probe.__file__).read_bytes()
 PROGRAM = ("python3", "-I", "-S", "-c", f"import sys; exec(sys.stdin.buffer.read({len(TEXT)}))")
 """A program whose text comes on stdin: a host of the VM lab does not have it."""
@@ -48,6 +56,7 @@ class ProbeError(Exception):
     """A probe could not measure; the text says why."""
 
 
+Count = Annotated[int, Field(ge=0, le=udp_probe.MOST_TRAIN)]
 Enter = Callable[..., list[str]]
 """Returns the argv that runs a command, the words after the first, on a node, the first word."""
 
@@ -105,10 +114,13 @@ class Measured:
     the train, and the rate of its second half, bit/s of payload.
     """
 
-    rtts_ms: Sequence[float | None]
-    sent: int
-    received: int
-    rate_bps: float | None
+    rtts_ms: Sequence[FiniteFloat | None]
+    sent: Count
+    received: Count
+    rate_bps: FiniteFloat | None
+
+
+_MEASURED = TypeAdapter(Measured)
 
 
 def probe_link(
@@ -198,12 +210,11 @@ def measure(
         _tell(sending, b"\n")
         sent = _line(sending, within_s)
         got = _line(answering, within_s)
-    return Measured(
-        rtts_ms=sent["rtts_ms"],
-        sent=sent["sent"],
-        received=got["received"],
-        rate_bps=got["rate_bps"],
-    )
+    try:
+        return _MEASURED.validate_python(sent | got)
+    except ValidationError as error:
+        fault = raw.first_fault(error)
+        raise ProbeError(f"the probe did not answer with figures: {fault}") from error
 
 
 @contextlib.contextmanager
@@ -225,19 +236,31 @@ def _tell(process: "subprocess.Popen[bytes]", words: bytes) -> None:
 
 
 def _line(process: "subprocess.Popen[bytes]", within_s: float) -> dict[str, Any]:
-    """Return the next line that a program prints, which is JSON.
+    """Return the next line that a program prints, which is a JSON object.
 
     Raises:
         ProbeError: there is none in time. The text has the last line of the program's stderr.
     """
-    out, errors = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
-    if not select.select([out], [], [], within_s)[0]:
-        raise ProbeError(f"the probe did not answer within {within_s:.0f} s")
-    if not (line := out.readline()):
-        said = errors.read().decode(errors="replace").strip().splitlines()
-        raise ProbeError(f"the probe failed: {said[-1] if said else 'without a word'}")
+    out, line, until = cast("IO[bytes]", process.stdout), b"", time.monotonic() + within_s
+    while not line.endswith(b"\n"):
+        if not select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
+            raise ProbeError(f"the probe did not answer within {within_s:.0f} s")
+        if not (part := os.read(out.fileno(), 1 << 16)):
+            raise ProbeError(f"the probe failed: {_last_words(process)}")
+        line += part
+        if len(line) > MOST_LINE:
+            raise ProbeError(f"the probe's answer has more than {MOST_LINE} bytes")
     try:
-        found: dict[str, Any] = json.loads(line)
-    except ValueError as error:
-        raise ProbeError(f"the probe did not answer with JSON: {line!r}") from error
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProbeError(f"the probe did not answer with JSON: {line[:MOST_WORDS]!r}") from error
+    if not isinstance(found, dict):
+        raise ProbeError(f"the probe did not answer with an object: {line[:MOST_WORDS]!r}")
     return found
+
+
+def _last_words(process: "subprocess.Popen[bytes]") -> str:
+    errors = cast("IO[bytes]", process.stderr)
+    waits = select.select([errors], [], [], END_S)[0]
+    said = os.read(errors.fileno(), 1 << 16).decode(errors="replace").strip() if waits else ""
+    return said.splitlines()[-1][:MOST_WORDS] if said else "without a word"

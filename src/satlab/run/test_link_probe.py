@@ -239,3 +239,30 @@ def test_a_program_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_probe, "START_S", 0.05)
     with pytest.raises(ProbeError, match="did not answer within"):
         link_probe.measure(lambda *_: ["sleep", "20"], nobody, 1e6, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("print('x' * 2_000_000)", "more than 1048576 bytes"),
+        ("print('{', end='', flush=True); time.sleep(20)", "did not answer within"),
+        ("print('[' * 100_000)", "did not answer with JSON"),
+        ("print([1])", "did not answer with an object"),
+        (
+            "print(FIGURES, flush=True); time.sleep(0.3); print(FIGURES)",
+            "did not answer with figures: rtts_ms",
+        ),
+    ],
+    ids=["endless", "half a line", "deep", "list", "figures"],
+)
+def test_t82_what_a_host_answers_is_bounded_and_checked(
+    said: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs of a VM may control what its programs print."""
+    monkeypatch.setattr(link_probe, "START_S", 1.0)
+    figures = '{"rtts_ms": ["x"], "sent": 1, "received": -1, "rate_bps": 1e99}'
+    hostile = [sys.executable, "-c", f"import time; FIGURES = {figures!r}; {said}"]
+    begin = time.monotonic()
+    with pytest.raises(ProbeError, match=why):
+        link_probe.measure(lambda _, *words: [*hostile, *words[5:]], PATH, 1e6, 0.1)
+    assert time.monotonic() - begin < 10

@@ -108,7 +108,7 @@ class Controller:
         answer = self._send(method, path, content, "application/json", deadline_s, MOST_JSON_BYTES)
         try:
             return json.loads(answer) if answer else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise HostError(f"{self}{path}: no JSON", "is it an OpenBACH controller?") from error
 
     def read(self, path: str) -> bytes:
@@ -418,7 +418,7 @@ def _refusal(status: int, answer: bytes) -> str:
     """
     try:
         body = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         return f"HTTP {status}"

@@ -340,9 +340,10 @@ def test_what_only_reads_is_asked_again_and_nothing_else(monkeypatch: pytest.Mon
         assert controller.request("GET", "/version/") == {}
     with breaking([b"", good]) as controller, pytest.raises(HostError, match="does not answer"):
         controller.request("POST", "/scenario_instance/1/")
-    page = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>"
-    with breaking([page]) as controller, pytest.raises(HostError, match="no JSON"):
-        controller.request("GET", "/version/")
+    for text in (b"<html>", b"[" * 100_000):
+        page = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text)
+        with breaking([page]) as controller, pytest.raises(HostError, match="no JSON"):
+            controller.request("GET", "/version/")
     monkeypatch.setattr("satlab.vm.controller_client.MOST_JSON_BYTES", 1)
     with breaking([good]) as controller, pytest.raises(HostError, match="the answer has more than"):
         controller.request("GET", "/version/")

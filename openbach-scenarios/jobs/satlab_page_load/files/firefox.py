@@ -162,7 +162,10 @@ class Firefox:
         answer = self._ask("script.evaluate", START_S, **asked)
         if answer["type"] != "success":
             raise WebDriverException(str(answer["exceptionDetails"].get("text"))[:300])
-        return json.loads(answer["result"].get("value", "null"))  # undefined has no value
+        try:
+            return json.loads(answer["result"].get("value", "null"))  # undefined has no value
+        except (TypeError, ValueError, RecursionError) as error:  # the page has its own JSON
+            raise WebDriverException(f"firefox: a script's value is no JSON: {error}") from error
 
     def _ask(self, method: str, within_s: float, **params: Any) -> Mapping[str, Any]:
         self._last += 1
