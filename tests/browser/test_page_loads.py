@@ -412,7 +412,7 @@ sys.modules["job"] = job
 spec.loader.exec_module(job)
 target = job.read_target("kepler", "h1", IPv4Address("{SERVER}"), Path(sys.argv[2]), Path("/nowhere"))
 job.adopt_orphans()
-with job.fresh_browser(target, job.find_programs(), 33.0) as driver:
+with job.fresh_browser(target, job.find_programs("chromium"), 33.0) as driver:
     assert not job.navigate(driver, target.url)
     print(json.dumps(driver.execute_script('''return {{
         images: [...document.images].filter(i => i.complete

@@ -362,7 +362,7 @@ def test_t63_tables_lines_and_templates_are_made_in_one_place() -> None:
         },
         r"jinja2\.Environment\(": {"report/html.py"},
     }
-    programs = {"openbach/shim/collect_agent.py"}
+    programs = {"openbach/shim/collect_agent.py", "run/udp_probe.py"}
     root = paths.ROOT / "src" / "satlab"
     for file in root.rglob("*.py"):
         name = str(file.relative_to(root))
