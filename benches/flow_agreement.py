@@ -101,7 +101,7 @@ def _measured(
         folder.mkdir()
         file = folder / "flows.json"
         file.write_text(json.dumps(flows(name, count)))
-        return dict(real_clock.run(file, folder / "real", ProgressLog(quiet=True), stop).outcome)
+        return real_clock.run(file, folder / "real", ProgressLog(quiet=True), stop)
 
     with ThreadPoolExecutor(request.parallel) as pool:
         labs = [pool.submit(outcome, number) for number in range(request.runs)]

@@ -11,9 +11,8 @@ import pytest
 from benches import flow_agreement
 from benches.flow_agreement import Compared
 from satlab.common.console import ProgressLog
-from satlab.common.errors import ExitStatus, HostError
+from satlab.common.errors import HostError
 from satlab.flows import real_clock, satvirtual
-from satlab.flows.real_clock import RealRun
 
 
 def outcome(
@@ -89,9 +88,9 @@ def test_chosen_scenarios_are_measured_in_several_labs_at_once(
 ) -> None:
     both = threading.Barrier(2, timeout=120)
 
-    def lab(file: Path, *_: Any) -> RealRun:
+    def lab(file: Path, *_: Any) -> dict[str, Any]:
         both.wait()
-        return RealRun(outcome([8, 10], 0.99), ExitStatus.OK)
+        return outcome([8, 10], 0.99)
 
     monkeypatch.setattr(real_clock, "run", lab)
     monkeypatch.setattr(satvirtual, "simulated", lambda _: json.dumps(outcome([8, 10], 0.99)))
@@ -106,7 +105,7 @@ def test_chosen_scenarios_are_measured_in_several_labs_at_once(
 def test_a_lab_that_breaks_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, begun = threading.Event(), []
 
-    def lab(file: Path, *_: Any) -> RealRun:
+    def lab(file: Path, *_: Any) -> dict[str, Any]:
         begun.append(file)
         if file.parent.name == "0":
             raise HostError("the lab broke")

@@ -48,12 +48,12 @@ def test_p274_losses_below_a_tunnel_do_not_reach_the_flows(tmp_path: Path) -> No
         "unit": "packet",
     }
     file.write_text(json.dumps(request))
-    done = run(file)
-    assert_all_ok(done.outcome)
+    outcome = run(file)
+    assert_all_ok(outcome)
     summary = next(line for line in lines(tmp_path / "run", "client") if line["type"] == "summary")
     assert summary["recovered"] > 10
     assert summary["sources_received"] + summary["recovered"] > len(FLOWS) * SIZE / 1400
-    for flow in done.outcome["flows"]:
+    for flow in outcome["flows"]:
         assert 0 <= flow["began_s"] < flow["ended_s"]
         assert flow["sent_packets"] > SIZE / 1400
 
@@ -72,9 +72,9 @@ def test_p274_a_killed_end_fails_the_flows_by_name(
     monkeypatch.setattr(real_clock.FlowRunner, "_follow", follow)
     flows = [flow | {"bytes": 100_000_000} for flow in FLOWS]
     file = flows_file(tmp_path, 15, flows, fec={"code": "none", "hold_ms": 0})
-    done = run(file)
-    reasons = [flow["reason"] for flow in done.outcome["flows"]]
-    assert done.status == 1
+    outcome = run(file)
+    reasons = [flow["reason"] for flow in outcome["flows"]]
+    assert real_clock.exit_status(outcome) == 1
     assert all(
         "the tunnel's end at the" in reason and "signal 9" in reason for reason in reasons
     ), reasons

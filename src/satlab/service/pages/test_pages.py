@@ -368,10 +368,10 @@ def test_a_stream_ends_with_the_session_the_right_and_the_server(
     app.state.listeners.period_s = 0.01
 
     def log_out_meanwhile(
-        _: Request, context: Context, instance: Instance, view: run_routes.View
+        _: Request, context: Context, instance: Instance, choice: run_routes.CurveChoice
     ) -> dict[str, object]:
         runner.post("/ui/logout", headers=ORIGIN)
-        return live(_, context, instance, view)
+        return live(_, context, instance, choice)
 
     live = run_routes._live
     monkeypatch.setattr(run_routes, "_live", log_out_meanwhile)
