@@ -43,7 +43,7 @@ DRAIN_DEADLINE_S = 10.0
 END_S = 1.0
 SILENCE_S = 5.0
 """Longest pause of a sender on a busy host, s."""
-MOST_LINE = 1 << 20
+MOST_LINE = 1 << 14
 """Longest line of a program, bytes: a host of the VM lab may be under the control of its jobs."""
 MOST_WORDS = 300
 """Longest text of a program in a message, characters."""
@@ -245,7 +245,7 @@ def _line(process: "subprocess.Popen[bytes]", within_s: float) -> dict[str, Any]
     while not line.endswith(b"\n"):
         if not select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
             raise ProbeError(f"the probe did not answer within {within_s:.0f} s")
-        if not (part := os.read(out.fileno(), 1 << 16)):
+        if not (part := os.read(out.fileno(), 1)):  # no more: what follows is the next line
             raise ProbeError(f"the probe failed: {_last_words(process)}")
         line += part
         if len(line) > MOST_LINE:
