@@ -61,9 +61,9 @@ def test_a_listening_port_is_found(job: ModuleType) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        assert not job.listens(port)
+        assert not job.is_bound(("tcp", "tcp6"), port)
         listener.listen()
-        assert job.listens(port)
+        assert job.is_bound(("tcp", "tcp6"), port)
 
 
 def measured(**changes: Any) -> rrul.Rrul:

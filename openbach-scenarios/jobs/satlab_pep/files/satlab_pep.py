@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
+from bound_ports import is_bound
 from child_program import Child
 from jobkit import (
     JobError,
@@ -72,8 +73,6 @@ LEG_OPTIONS = (
     "max-ack-delay-ms",
     "careful-resume",
 )
-LISTENING, UDP_BOUND = "0A", "07"
-"""States of a socket in /proc/net/tcp and /proc/net/udp."""
 IPV4_ALONE = ("pepsal",)
 """Engines without IPv6."""
 PEPSAL_FILES = 1 << 20
@@ -396,16 +395,6 @@ def check_port(sockets: tuple[str, ...], port: int) -> None:
         raise JobError(
             f"port {port} is in use", "choose another --port, or see who has it: ss -lntup"
         )
-
-
-def is_bound(sockets: tuple[str, ...], port: int) -> bool:
-    """Return whether a port is listened on (proc(5): /proc/net/tcp and udp, with a 6 at the end for
-    IPv6).
-    """
-    state = LISTENING if sockets[0].startswith("tcp") else UDP_BOUND
-    lists = [file for name in sockets if (file := Path(f"/proc/net/{name}")).exists()]
-    lines = [line.split() for file in lists for line in file.read_text("ascii").splitlines()[1:]]
-    return any(line[1].endswith(f":{port:04X}") and line[3] == state for line in lines)
 
 
 def record(request: Request, engine: Engine, connections: int, log: Path, fault: str) -> None:

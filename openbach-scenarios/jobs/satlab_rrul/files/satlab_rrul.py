@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
+from bound_ports import is_bound
 from jobkit import (
     JobError,
     argument_parser,
@@ -139,22 +140,11 @@ class Transfer:
         return f"iperf3: {error}"[:MOST_OF_A_FAULT] if error else ""
 
 
-def listens(port: int) -> bool:
-    """Return whether a TCP socket of this network namespace listens on a port (proc(5))."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
-                fields = line.split()
-                if fields[1].endswith(f":{port:04X}") and fields[3] == "0A":
-                    return True
-    return False
-
-
 # --- both sides -----------------------------------------------------------------------------------
 
 
 def serve(options: argparse.Namespace, stop: threading.Event) -> int:
-    """Take both transfers and return each probe, until stopped; 0 if both came to their end."""
+    """Serve both transfers and echo each probe until stopped. Return 0 if both transfers ended."""
     server = ["-s", "-1", "-B", str(options.bind)]
     ports = options.port, options.port + 1
     with (
@@ -183,7 +173,7 @@ def serve(options: argparse.Namespace, stop: threading.Event) -> int:
 def await_start(running: Sequence[Transfer], ports: Sequence[int], stop: threading.Event) -> None:
     """Wait until iperf3 listens. Raises JobError."""
     deadline = time.monotonic() + START_S
-    while not stop.is_set() and not all(map(listens, ports)):
+    while not stop.is_set() and not all(is_bound(("tcp", "tcp6"), port) for port in ports):
         ended = next((one for one in running if one.process.poll() is not None), None)
         if ended or time.monotonic() >= deadline:
             why = ended.fault() if ended else f"iperf3 did not listen within {START_S:g} s"

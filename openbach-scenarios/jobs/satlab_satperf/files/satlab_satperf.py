@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import collect_agent
+from bound_ports import is_bound
 from jobkit import (
     announce,
     argument_parser,
@@ -47,7 +48,6 @@ MARGIN_S = 90.0
 
 Line = dict[str, Any]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-UDP_TABLES = (Path("/proc/net/udp"), Path("/proc/net/udp6"))
 
 
 def leg_arguments(options: argparse.Namespace) -> list[str]:
@@ -102,7 +102,7 @@ def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | No
         contextlib.ExitStack() as until_end,
     ):
         if serves is not None:
-            while process.poll() is None and not is_bound(serves):
+            while process.poll() is None and not is_bound(("udp", "udp6"), serves):
                 time.sleep(POLL_S)  # satperf ends by itself when it cannot have the port
             until_end.enter_context(announce("satlab_satperf"))
         try:
@@ -113,17 +113,6 @@ def run(argv: list[str], output: Path, timeout_s: float | None, serves: int | No
                 syslog.LOG_ERR, f"error: satperf was not over after {timeout_s:g} s"
             )
             return 1
-
-
-def is_bound(port: int) -> bool:
-    """Return whether a UDP port is bound, of either IP version (proc(5): /proc/net/udp)."""
-    lines = [
-        line
-        for table in UDP_TABLES
-        if table.exists()
-        for line in table.read_text(encoding="ascii").splitlines()[1:]
-    ]
-    return any(line.split()[1].endswith(f":{port:04X}") for line in lines)
 
 
 def read(output: Path) -> list[Line]:
