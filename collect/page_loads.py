@@ -16,6 +16,7 @@ from pydantic import Field
 
 from collect import observed_page_loads
 from collect.observed_page_loads import Load
+from collect.percentile import percentile
 from collect.raw import Model
 from collect.records import Record, failed, of_status
 
@@ -209,12 +210,3 @@ def _percentiles(metric: str, labels: Mapping[str, str], ordered: Sequence[float
         else Record(metric, value, {**labels, "stat": stat})
         for stat, value in found.items()
     ]
-
-
-def percentile(ordered: Sequence[float], share: int) -> float:
-    """Return the percentile `share` (0 to 100) of the ordered samples (at least one) by nearest
-    rank.
-
-    The result is a measured time. A load that was cut off counts as longer than all others.
-    """
-    return ordered[max(0, -(-share * len(ordered) // 100) - 1)]

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from collect.page_loads import percentile
+from collect.percentile import percentile
 from collect.raw import Model
 from collect.records import Record, failed
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from collect import page_loads
 from collect.fixtures.example_run import failed_load, page_load
+from collect.percentile import percentile
 from collect.records import Record
 
 LABELS = {"job": "satlab_page_load", "instance": "1"}
@@ -140,7 +141,7 @@ def test_a_percentile_among_censored_loads_is_censored() -> None:
 def test_a_percentile_is_the_least_sample_that_enough_samples_do_not_exceed(
     values: list[float], share: int
 ) -> None:
-    found = page_loads.percentile(sorted(values), share)
+    found = percentile(sorted(values), share)
     assert found in values
     assert 100 * sum(value <= found for value in values) >= share * len(values)
     assert 100 * sum(value < found for value in values) < share * len(values)

@@ -353,7 +353,7 @@ def oci_archive(root: Path, layout: Path, made: Path) -> None:
     config = {
         "architecture": machine,
         "os": "linux",
-        "config": {"Entrypoint": ["satlab"], "Cmd": ["--help"], "WorkingDir": "/work"},
+        "config": {"Entrypoint": ["satlab"], "Cmd": ["--help"], "WorkingDir": "/srv"},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{plain}"]},
     }
     kind = "application/vnd.oci.image"

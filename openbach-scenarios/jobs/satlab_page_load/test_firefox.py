@@ -45,7 +45,7 @@ class Socket:
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that makes a session with a stand-in for Firefox."""
+    """Return a function that opens a BiDi session with a fake Firefox."""
 
     def make(answers: dict[str, Any]) -> tuple[Any, Socket]:
         tree = {"browsingContext.getTree": {"result": {"contexts": [{"context": "7"}]}}}

@@ -112,10 +112,10 @@ def run_campaign(
     """
     from satlab.campaign import campaign_report, engine, planner
     from satlab.common.processes import stop_on_signal
-    from satlab.run import known_rates
+    from satlab.run import link_rate_cache
 
     needs.ensure("link")
-    known_rates.use(rate_once)
+    link_rate_cache.use(rate_once)
     plan = planner.plan(file)
     options = engine.Options(executor, jobs, retries, partition, hosts, wait_quiet)
     work = engine.choose(plan, folder, options)
@@ -393,12 +393,12 @@ def reproduce(
     """
     from satlab.campaign import reproduction
     from satlab.common.processes import stop_on_signal
-    from satlab.run import known_rates
+    from satlab.run import link_rate_cache
     from satlab.run.quiet_host import Patience
 
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
     patience = Patience(wait_quiet, retries)
-    known_rates.use(rate_once)
+    link_rate_cache.use(rate_once)
     request = reproduction.Request(
         ALIASES.get(paper, paper),
         clock,

@@ -315,10 +315,10 @@ def check_suite(
     from satlab.check import check_result, check_run
     from satlab.check.endpoint import endpoint_options, lockstep
     from satlab.check.endpoint.endpoint_options import External
-    from satlab.run import known_rates
+    from satlab.run import link_rate_cache
     from satlab.run.quiet_host import Patience
 
-    known_rates.use(rate_once)
+    link_rate_cache.use(rate_once)
 
     variables = endpoint_options.environment(client_env or (), server_env or ())
     named = External(client_cmd, server_cmd, allow_read or (), endpoint, environment=variables)

@@ -55,7 +55,7 @@ def flows(
     """
     from satlab.common.processes import stop_on_signal
     from satlab.flows import flows_report, outcome_text, real_clock, satvirtual
-    from satlab.run import known_rates
+    from satlab.run import link_rate_cache
 
     needs.ensure("virtual")
     log = ProgressLog(quiet)
@@ -68,7 +68,7 @@ def flows(
         needs.root(NETNS)
         folder = new_folder(runs, "flows")
         shutil.copyfile(file, folder / "flows.json")
-        known_rates.use(rate_once)
+        link_rate_cache.use(rate_once)
         outcome = real_clock.run(file, folder, log, stop_on_signal())
     elif dry_run:
         raise ConfigError(

@@ -108,11 +108,11 @@ def run(
     """Run one scenario in a fresh lab: calibrate, measure, collect, report."""
     from satlab.common.processes import stop_on_signal
     from satlab.link import testbed_parameters
-    from satlab.run import catalog, known_rates, scenario_run
+    from satlab.run import catalog, link_rate_cache, scenario_run
     from satlab.run.quiet_host import Patience
 
     needs.ensure("link" if dry_run else "lab")
-    known_rates.use(rate_once)
+    link_rate_cache.use(rate_once)
     bed = testbed_parameters.choose(settings_of(settings or ()), link)
     request = scenario_run.RunRequest(
         scenario=catalog.scenario_file(scenario),
@@ -195,11 +195,11 @@ def demo(
     """
     from satlab.common.processes import stop_on_signal
     from satlab.run import demo as demonstration
-    from satlab.run import known_rates
+    from satlab.run import link_rate_cache
     from satlab.run.quiet_host import Patience
 
     needs.ensure("lab")
-    known_rates.use(rate_once)
+    link_rate_cache.use(rate_once)
     needs.root(NETNS)
     show = demonstration.Demo(link.profile, duration, loads, runs, Patience(wait_quiet, retries))
     return show.run(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collect import calibration
-from collect.page_loads import percentile
+from collect.percentile import percentile
 from satlab.flows.outcome_text import NOTHING
 from satlab.report import html
 from satlab.report.page import (

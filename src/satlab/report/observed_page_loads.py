@@ -104,8 +104,8 @@ def _frame(one: NamedLoad, t_s: float) -> Frame:
 
 
 def phases(one: NamedLoad, number: int, until_s: float, rate: Points = ()) -> Plot:
-    """Draw the phases of the requests of one load, one bar each, in the order they started; below
-    them the rate of the forward link (s since navigation start, Mbit/s).
+    """Draw the phases of each request of a load as one bar, in the order in which the requests
+    started, and below them the forward link's `rate` (s since navigation start, Mbit/s).
     """
     load, requests = one.load, one.load.requests
     bars = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from collect import PageLoad, Table
-from collect.page_loads import percentile
+from collect.percentile import percentile
 from satlab.link import modcods
 from satlab.report import measurements as read
 from satlab.report import page
@@ -437,8 +437,8 @@ def _through(series: Series, points: Points) -> Series:
 
 
 def waterfall(load: PageLoad, name: str, number: int, until_s: float, rate: Points = ()) -> Plot:
-    """Draw the requests of one load, start to end, in the order they started; below them the rate
-    of the forward link (s since navigation start, Mbit/s).
+    """Draw the requests of one load in the order in which they started, and below them the forward
+    link's `rate` (s since navigation start, Mbit/s).
     """
     objects = sorted(load.resources, key=lambda r: (r.start_ms, r.response_end_ms, r.name))
     bars = []

@@ -16,7 +16,7 @@ from collect.calibration import Calibration, CalibrationCheck
 from satlab.link.calibration_bounds import Expectation, expectation
 from satlab.link.config import Emulator
 from satlab.link.plan import LinkPlan
-from satlab.run import known_rates
+from satlab.run import link_rate_cache
 from satlab.run.link_probe import PROBE_DATAGRAM_BYTES, PROBE_OVERLOAD, Probe
 
 IP_UDP_HEADER_BYTES = 28
@@ -188,6 +188,6 @@ def write(path: Path, run_id: str, checks: Sequence[CalibrationCheck]) -> bool:
         checks=list(checks),
     )
     path.write_text(found.model_dump_json(by_alias=True, indent=1) + "\n")
-    if not found.ok and (rates := known_rates.of_host()):
+    if not found.ok and (rates := link_rate_cache.of_host()):
         rates.forget()
     return found.ok

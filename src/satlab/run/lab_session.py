@@ -21,7 +21,7 @@ from satlab.lab import lab_owners, netns
 from satlab.lab.lab import Lab
 from satlab.link.calibration_bounds import expectation
 from satlab.link.config import LinkRequest, client_lan
-from satlab.run import calibrate, host_load, known_rates, link_probe
+from satlab.run import calibrate, host_load, link_probe, link_rate_cache
 from satlab.run.host_load import HostState
 from satlab.run.link_probe import Probe, ProbePath
 from satlab.run.metrics_file import MetricsFile
@@ -202,7 +202,7 @@ class NetnsHost:
 
     def _measured(self, lab: Lab, path: ProbePath) -> Probe:
         """Measure RTT, rate and losses; only the RTT if the others are known of an equal link."""
-        rates = known_rates.of_host() if lab.config.emulator == "satlink" else None
+        rates = link_rate_cache.of_host() if lab.config.emulator == "satlink" else None
         known = rates.find(lab.plan) if rates else None
         probe = link_probe.probe_link(
             lab.enter_argv, lab.plan, lab.config.emulator, path, metrics_of(lab), known

@@ -34,7 +34,7 @@ from satlab.run import (
     influx,
     ipv6_scenarios,
     manifest,
-    measure_yardstick,
+    measure_browser_yardstick,
     playbook_packages,
     quiet_host,
     scenario_value_checks,
@@ -253,7 +253,7 @@ def execute(
         folder = prepared.folder
         feeding = influx.feeding(request.influx, folder.path, prepared.about.run_id, log)
         with feeding, scratch.folder("run") as private:
-            measure_yardstick.write(lab, prepared.scenario, folder.raw, log, halt)
+            measure_browser_yardstick.write(lab, prepared.scenario, folder.raw, log, halt)
             lab.start_timeline()
             return runner.run(
                 prepared.scenario,

@@ -12,7 +12,7 @@ from satlab.openbach.model import BoundScenario, StartJob
 PAGE, DURATION, BROWSER = "page", "duration_s", "browser"
 """Arguments of jobs: the name of a page, a length in s, a browser."""
 CHROMIUM_ALONE = {"observed": 0.0, "cpu_slowdown": 1.0}
-"""Arguments of page loads that Firefox does not have, with the value that asks for nothing."""
+"""Arguments of page loads that Firefox does not support, with the value that switches each off."""
 _SHIPPED = "satlab_"
 """Prefix of the names of jobs whose arguments are known."""
 

@@ -39,7 +39,7 @@ def nowhere(node: str, *words: str) -> list[str]:
 
 
 class FakeMeasure:
-    """Stands for the programs; `asked` has the rate, length and echoes of each measurement."""
+    """Replaces the probe's programs. `asked` lists the rate, length and echoes of each call."""
 
     def __init__(self, *found: Measured | ProbeError) -> None:
         self.asked: list[tuple[float, ...]] = []

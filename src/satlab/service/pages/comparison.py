@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from collect import browser_yardstick, page_loads
+from collect.percentile import percentile
 from satlab.common.statistics import MIN_RUNS, interval_of_two, median, median_difference
 from satlab.report import run_names
 from satlab.report.measurements import PAGE_METRICS, PROTOCOLS, SummaryRecord
@@ -188,7 +189,7 @@ def _percentiles(samples: Sequence[float]) -> str:
     if len(samples) < page_loads.MIN_FOR_PERCENTILES:
         return ""
     return ", ".join(
-        f"p{share} {_number(page_loads.percentile(sorted(samples), share))}"
+        f"p{share} {_number(percentile(sorted(samples), share))}"
         for share in page_loads.PERCENTILES
     )
 

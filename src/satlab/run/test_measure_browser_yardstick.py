@@ -19,7 +19,7 @@ from satlab.common import paths
 from satlab.common.console import ProgressLog
 from satlab.openbach import descriptor, scenario
 from satlab.openbach.model import BoundScenario
-from satlab.run import host_load, host_stamp, manifest, measure_yardstick
+from satlab.run import host_load, host_stamp, manifest, measure_browser_yardstick
 from satlab.run.host_load import HostState
 
 NODES = ("client", "proxy-st", "proxy-gw", "server")
@@ -50,7 +50,7 @@ class Bench:
         monkeypatch.setattr(manifest, "versions", lambda _: {"chromium": "156"})
         monkeypatch.setattr(time, "time", lambda: self.now)
         monkeypatch.setattr(host_load, "state", self._state)
-        monkeypatch.setattr(measure_yardstick, "_loads", self._loads)
+        monkeypatch.setattr(measure_browser_yardstick, "_loads", self._loads)
         self._state_of_host = HostState(0, 0, None, 0.0, {})
 
     def _state(self, *_: object) -> HostState:
@@ -69,7 +69,7 @@ class Bench:
 
     def run(self, asked: BoundScenario) -> list[float]:
         """Return the yardsticks that a run gets, ms."""
-        measure_yardstick.write(
+        measure_browser_yardstick.write(
             None,  # type: ignore[arg-type]  # the lab of `_loads`
             asked,
             self.raw,
@@ -102,7 +102,7 @@ def test_it_is_measured_once_for_each_page_and_protocol(bench: Bench) -> None:
 
 def test_it_is_measured_again_on_another_host_and_after_a_day(bench: Bench) -> None:
     bench.run(H3)
-    bench.now += measure_yardstick.FRESH_S - 1
+    bench.now += measure_browser_yardstick.FRESH_S - 1
     bench.run(H3)
     assert len(bench.measured) == 1
     bench.now += 2

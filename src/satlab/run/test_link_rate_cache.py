@@ -8,10 +8,10 @@ import pytest
 
 from collect.fixtures.example_run import link_plan
 from satlab.link.plan import LinkPlan
-from satlab.run import calibrate, known_rates, link_probe
-from satlab.run.known_rates import MAX_AGE_S, KnownRates
+from satlab.run import calibrate, link_probe, link_rate_cache
 from satlab.run.lab_session import NetnsHost
 from satlab.run.link_probe import Echoes, Measured, Probe, ProbePath
+from satlab.run.link_rate_cache import MAX_AGE_S, KnownRates
 
 PATH = ProbePath("client", "198.18.1.2", "server", "198.18.4.2")
 PLAN = LinkPlan.model_validate(link_plan("geo"))
@@ -25,7 +25,7 @@ def probe(rate_bps: float = 9.8e6, rtt_ms: float = 60.0) -> Probe:
 @pytest.fixture
 def rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownRates:
     found = KnownRates(tmp_path / "rates.json", "s1")
-    monkeypatch.setattr(known_rates, "of_host", lambda: found)
+    monkeypatch.setattr(link_rate_cache, "of_host", lambda: found)
     return found
 
 
@@ -107,13 +107,13 @@ def test_a_measurement_out_of_calibration_ends_what_is_known(
 def test_rates_are_used_where_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(known_rates.VARIABLE, raising=False)
+    monkeypatch.delenv(link_rate_cache.VARIABLE, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    known_rates.use(False)
-    assert known_rates.of_host() is None
-    monkeypatch.setenv(known_rates.VARIABLE, "")
-    known_rates.use(True)
-    kept = known_rates.of_host()
+    link_rate_cache.use(False)
+    assert link_rate_cache.of_host() is None
+    monkeypatch.setenv(link_rate_cache.VARIABLE, "")
+    link_rate_cache.use(True)
+    kept = link_rate_cache.of_host()
     assert kept is not None
     kept.keep(PLAN, probe())
     assert [file.parent for file in tmp_path.rglob("rates-*.json")] == [tmp_path / "satlab"]
