@@ -316,6 +316,7 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, keys: pki.Pk
     before = chain.state()
     both = "-C reno -w 100 --client-side-initial-window 20 -a 10".split()
     server = "--server-side-congestion-control cubic --server-side-careful-resume on".split()
+    server += ("--server-side-receive-window", "4194304")
     job = chain.quic(keys, *both, *server, "-p", "shop")
     chain.ready("satlab_pep")
     trust = ("--cert", str(keys.server_cert), "--key", str(keys.server_key))
@@ -339,6 +340,10 @@ def test_satpep_splits_quic_and_leaves_nothing_behind(chain: Chain, keys: pki.Pk
     assert [ready[side]["careful_resume"] for side in ("client_side", "server_side")] == [
         "off",
         "on",
+    ]
+    assert [ready[side]["receive_window"] for side in ("client_side", "server_side")] == [
+        64 << 20,
+        4 << 20,
     ]
 
 

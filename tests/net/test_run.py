@@ -103,6 +103,17 @@ def test_a_link_at_half_its_rate_passes_no_test(
     assert "late_packet_ratio" not in str(caught.value)
 
 
+def test_what_the_server_may_send_at_once_fits_in_the_proxy_s_socket(tmp_path: Path) -> None:
+    link = LinkOptions(profile="leo", loss=0.02, loss_unit="frame")
+    values = {"pep": "quic", "duration": "5"}
+    scenario = paths.SCENARIOS / "quic.json"
+    executed(scenario_run.RunRequest(scenario, link, values, runs=tmp_path, report=False))
+    (folder,) = tmp_path.iterdir()
+    checks = json.loads((folder / "raw" / "calibration.json").read_text())["checks"]
+    (lost,) = [one for one in checks if one["name"] == "host_loss_ratio"]
+    assert lost["ok"], lost["note"]
+
+
 @pytest.mark.promise("P27")
 def test_interrupt_keeps_what_was_measured_and_leaves_no_lab(tmp_path: Path) -> None:
     process = start(tmp_path, "--set", "duration=60")

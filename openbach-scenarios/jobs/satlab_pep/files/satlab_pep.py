@@ -72,6 +72,7 @@ LEG_OPTIONS = (
     "ack-threshold",
     "max-ack-delay-ms",
     "careful-resume",
+    "receive-window",
 )
 IPV4_ALONE = ("pepsal",)
 """Engines without IPv6."""
@@ -439,7 +440,7 @@ def parser() -> argparse.ArgumentParser:
         default=5500,
         help="port on which the proxy listens; with quic the server's port",
     )
-    for flag, name in zip("Cwadr", LEG_OPTIONS, strict=True):
+    for flag, name in zip("Cwadrf", LEG_OPTIONS, strict=True):
         options.add_argument(
             f"-{flag}",
             f"--{name}",
