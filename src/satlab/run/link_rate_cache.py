@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,9 @@ class KnownRates:
         self._file, self._stamp, self._clock = file, stamp, clock
 
     def keep(self, plan: LinkPlan, probe: Probe) -> None:
-        """Remember a probe that was within tolerance."""
-        kept = self._read() | {self._link(plan): {"unix_s": self._clock(), "probe": asdict(probe)}}
+        """Remember a probe that was within tolerance, and drop those that are too old."""
+        kept = {link: one for link, one in self._read().items() if self._age_s(one) <= MAX_AGE_S}
+        kept[self._link(plan)] = {"unix_s": self._clock(), "probe": asdict(probe)}
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(self._file, json.dumps(kept) + "\n")
 
@@ -49,11 +51,11 @@ class KnownRates:
         """Return the recent probe of an equal link, with its age in the notes; None if there is none."""
         try:
             found = self._read()[self._link(plan)]
-            age_s = self._clock() - found["unix_s"]
             probe = Probe(**found["probe"] | {"rtt": Echoes(**found["probe"]["rtt"])})
         except (KeyError, TypeError):  # of no earlier lab, or of another version
             return None
-        if not 0 <= age_s <= MAX_AGE_S:
+        age_s = self._age_s(found)
+        if age_s > MAX_AGE_S:
             return None
         note = f"of an equal link {age_s:.0f} s before, on this host (stamp {self._stamp})"
         return Probe(**vars(probe) | {"notes": {"rate": note}})
@@ -66,6 +68,14 @@ class KnownRates:
         """Return the digest of a link on this host."""
         document = plan.model_dump_json(exclude=MAY_DIFFER)
         return hashlib.sha256(f"{self._stamp} {document}".encode()).hexdigest()
+
+    def _age_s(self, kept: Any) -> float:
+        """Return the age of a kept probe; infinite where it has none, or lies in the future."""
+        try:
+            age_s = self._clock() - kept["unix_s"]
+        except (KeyError, TypeError):
+            return inf
+        return age_s if age_s >= 0 else inf
 
     def _read(self) -> dict[str, Any]:
         try:

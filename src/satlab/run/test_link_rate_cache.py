@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,6 +79,8 @@ def test_a_rate_is_known_for_half_an_hour_on_a_host_with_the_same_stamp(tmp_path
     assert KnownRates(file, "s2", lambda: now_s).find(PLAN) is None
     now_s += 1
     assert rates.find(PLAN) is None
+    rates.keep(OTHER, probe())
+    assert len(json.loads(file.read_text())) == 1, "a rate that is too old is not kept"
 
 
 @pytest.mark.parametrize(
