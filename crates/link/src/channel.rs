@@ -28,7 +28,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(config: &LinkConfig, in_flight: Ring) -> Self {
+    pub(crate) fn new(config: &LinkConfig) -> Self {
         Self {
             losses: Losses::new(&config.losses, config.seed, 0),
             jitter: Jittering::new(config.jitter, config.seed, 0),
@@ -37,7 +37,7 @@ impl Channel {
             frame_error_ratio: frame_error_ratio(config),
             is_down: false,
             reception: generator(config.seed, Process::Quality, 0),
-            in_flight,
+            in_flight: Ring::default(),
             last_due: 0,
         }
     }

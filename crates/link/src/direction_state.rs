@@ -8,12 +8,10 @@ use crate::carrier::Carrier;
 use crate::change::{Change, changed};
 use crate::channel::{Channel, frame_error_ratio};
 use crate::config::{LinkConfig, LinkError};
-use crate::frame_grid::Grid;
 use crate::impairments::Impairing;
 use crate::jitter::Jittering;
 use crate::ledger::Ledger;
 use crate::loss::Losses;
-use crate::ring::Ring;
 use crate::slot_assignment::{Assigning, Stations};
 
 /// State that all roles share.
@@ -54,11 +52,10 @@ impl DirectionState {
             config.carrier = config.carrier.with_coding(selector.current());
             acm = Some(Loop::new(settings, selector, since));
         }
-        let in_flight = Ring::for_bytes(bytes_in_flight(&config));
         Ok(Self {
             acm,
             assigning: Assigning::new(&config, stations),
-            channel: Channel::new(&config, in_flight),
+            channel: Channel::new(&config),
             ledger: Ledger::default(),
             now: since,
             generation: 0,
@@ -176,17 +173,4 @@ impl DirectionState {
             acm.hold(is_held);
         }
     }
-}
-
-/// Returns the bytes between sender and receiver of a saturated carrier; 0 for a wire, where they
-/// have no bound.
-pub(crate) fn bytes_in_flight(config: &LinkConfig) -> u64 {
-    let openings = Grid::new(&config.carrier, 0).map_or(0.0, |grid| 2.0 * grid.spacing());
-    let time = config.delay as f64 + openings + config.jitter.most_ns();
-    let rate_bps = config
-        .choices()
-        .chain([config.carrier])
-        .filter_map(|carrier| carrier.rate_bps())
-        .fold(0.0, f64::max);
-    (rate_bps / 8.0 * time / 1e9) as u64
 }

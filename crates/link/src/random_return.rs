@@ -6,7 +6,6 @@ use crate::change::{Waiting, changed};
 use crate::channel::{Channel, frame_error_ratio};
 use crate::config::{LinkConfig, LinkError};
 use crate::departing_terminal::Leaving;
-use crate::direction_state::bytes_in_flight;
 use crate::event_queue::EventQueue;
 use crate::impairments::Impairing;
 use crate::jitter::Jittering;
@@ -15,7 +14,6 @@ use crate::loss::Losses;
 use crate::queue::{FifoState, Fifos};
 use crate::random::{Process, fraction, generator};
 use crate::random_access::{Piece, RandomAccess, SaFrame, Sending};
-use crate::ring::Ring;
 use crate::shared_carrier::{ReturnCarrier, SharedCarrier};
 use crate::shared_forward::MOST_TERMINALS;
 use crate::stage::Accepted;
@@ -75,7 +73,7 @@ impl Station {
             queue: Fifos::new(config, config.queue, 0),
             sending: Sending::new(*access),
             access: *access,
-            channel: Channel::new(config, Ring::for_bytes(bytes_in_flight(config))),
+            channel: Channel::new(config),
             ledger: Ledger::default(),
             random: generator(config.seed, Process::Access, 0),
             generation: 0,

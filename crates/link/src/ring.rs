@@ -1,33 +1,41 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! First-in-first-out store of packets with a time each, without an allocation per packet.
+//!
+//! Packets lie in segments, one after another and each in one piece. A segment that is read is
+//! written again first, so the ring touches as much memory as it held bytes at most, and a short
+//! queue stays in the cache, whatever its limit. Memory is kept until the ring ends.
 
 use crate::{Nanos, Volume};
 use std::collections::VecDeque;
 
-#[derive(Debug)]
+/// Bytes of a segment; a larger packet has one for itself.
+const SEGMENT: usize = 64 << 10;
+
+#[derive(Debug, Default)]
 pub(crate) struct Ring {
-    bytes: VecDeque<u8>,
+    /// The first is read from `read` on, the last is written.
+    segments: VecDeque<Vec<u8>>,
+    read: usize,
+    spare: Vec<Vec<u8>>,
     packets: VecDeque<(Nanos, u32)>,
+    bytes: u64,
 }
 
-/// Most that is reserved beforehand; a larger ring grows when it has to.
-const LARGEST_RESERVE: u64 = 128 << 20;
-
 impl Ring {
-    /// Room for `bytes` in full-size packets, so that a real-time caller never waits for the ring
-    /// to grow.
-    pub(crate) fn for_bytes(bytes: u64) -> Self {
-        let bytes = bytes.min(LARGEST_RESERVE) as usize;
-        Self {
-            bytes: VecDeque::with_capacity(bytes),
-            packets: VecDeque::with_capacity(bytes / 1024),
-        }
-    }
-
     /// `packet` is at most 4 GiB long.
     pub(crate) fn push(&mut self, time: Nanos, packet: &[u8]) {
-        self.bytes.extend(packet);
+        self.bytes += packet.len() as u64;
         self.packets.push_back((time, packet.len() as u32));
+        if let Some(last) = self.segments.back_mut()
+            && last.capacity() - last.len() >= packet.len()
+        {
+            last.extend_from_slice(packet);
+            return;
+        }
+        let spare = self.spare.pop().filter(|_| packet.len() <= SEGMENT);
+        let mut next = spare.unwrap_or_else(|| Vec::with_capacity(SEGMENT.max(packet.len())));
+        next.extend_from_slice(packet);
+        self.segments.push_back(next);
     }
 
     /// Time of the oldest packet.
@@ -40,37 +48,39 @@ impl Ring {
         let (time, len) = self.packets.pop_front()?;
         let len = len as usize;
         out.clear();
-        let (head, tail) = self.bytes.as_slices();
-        let from_head = len.min(head.len());
-        out.extend_from_slice(&head[..from_head]);
-        out.extend_from_slice(&tail[..len - from_head]);
-        self.remove(len);
-        Some(time)
-    }
-
-    /// Removes bytes. An empty ring starts at its beginning again, so a short queue uses the same
-    /// little memory, whatever its capacity.
-    fn remove(&mut self, len: usize) {
-        if self.packets.is_empty() {
-            self.bytes.clear();
-            self.packets.clear();
-        } else {
-            self.bytes.drain(..len);
+        if let Some(first) = self.segments.front() {
+            out.extend_from_slice(&first[self.read..self.read + len]);
         }
+        self.skip(len);
+        Some(time)
     }
 
     /// Discards the oldest packet and returns its length.
     pub(crate) fn discard(&mut self) -> Option<usize> {
         let (_, len) = self.packets.pop_front()?;
-        self.remove(len as usize);
+        self.skip(len as usize);
         Some(len as usize)
+    }
+
+    /// Removes bytes from the first segment; one that is read to its end is spare.
+    fn skip(&mut self, len: usize) {
+        self.bytes -= len as u64;
+        self.read += len;
+        let is_read = |it: &Vec<u8>| it.len() == self.read;
+        if self.segments.front().is_some_and(is_read)
+            && let Some(mut first) = self.segments.pop_front()
+        {
+            first.clear();
+            self.spare.push(first);
+            self.read = 0;
+        }
     }
 
     /// Packets in store.
     pub(crate) fn size(&self) -> Volume {
         Volume {
             packets: self.packets.len() as u64,
-            bytes: self.bytes.len() as u64,
+            bytes: self.bytes,
         }
     }
 }
@@ -79,22 +89,66 @@ impl Ring {
 mod tests {
     use super::*;
 
+    fn packet(number: u64, len: usize) -> Vec<u8> {
+        (0..len)
+            .map(|at| (number as usize * 31 + at) as u8)
+            .collect()
+    }
+
     #[test]
-    fn an_empty_ring_keeps_to_the_same_memory() {
-        let mut ring = Ring::for_bytes(1 << 20);
+    fn packets_of_any_length_come_out_as_they_went_in() {
+        let lens = [1500, 0, 40, SEGMENT, SEGMENT + 1, 0, 9000, 1, SEGMENT - 1];
+        let mut ring = Ring::default();
         let mut out = Vec::new();
-        let mut starts = (0..5000_u32).map(|number| {
-            ring.push(number.into(), &[number as u8; 1000]);
-            let start = ring.bytes.as_slices().0.as_ptr();
-            if number % 2 == 0 {
-                assert_eq!(ring.pop(&mut out), Some(number.into()));
-                assert_eq!(out, [number as u8; 1000]);
-            } else {
-                assert_eq!(ring.discard(), Some(1000));
+        let (mut pushed, mut popped) = (0_u64, 0_u64);
+        let len_of = |number: u64| lens[number as usize % lens.len()];
+        for round in 0..400_u64 {
+            for _ in 0..round % 7 {
+                ring.push(pushed, &packet(pushed, len_of(pushed)));
+                pushed += 1;
             }
-            start
-        });
-        let first = starts.next();
-        assert!(starts.all(|start| Some(start) == first));
+            for _ in 0..round % 11 {
+                if popped % 5 == 4 {
+                    let found = ring.discard();
+                    assert_eq!(found, (popped < pushed).then(|| len_of(popped)));
+                    popped += u64::from(found.is_some());
+                } else if let Some(time) = ring.pop(&mut out) {
+                    assert_eq!((time, &out), (popped, &packet(popped, len_of(popped))));
+                    popped += 1;
+                }
+            }
+            let bytes: usize = (popped..pushed).map(len_of).sum();
+            assert_eq!(ring.front(), (popped < pushed).then_some(popped));
+            assert_eq!(
+                (ring.size().packets, ring.size().bytes),
+                (pushed - popped, bytes as u64)
+            );
+        }
+        assert!(popped > 500, "{popped}");
+    }
+
+    #[test]
+    fn memory_is_that_of_the_most_bytes_in_store() {
+        let mut ring = Ring::default();
+        let mut out = Vec::new();
+        for number in 0..100_000 {
+            ring.push(number, &packet(number, 1500));
+            if number >= 1000 {
+                ring.pop(&mut out);
+            }
+        }
+        let segments = ring.segments.iter().chain(&ring.spare);
+        let bytes: usize = segments.map(Vec::capacity).sum();
+        assert!(bytes <= 1001 * 1500 + 3 * SEGMENT, "{bytes}");
+        while ring.pop(&mut out).is_some() {}
+        let kept = (ring.segments.len(), ring.spare.len());
+        for number in 0..1000 {
+            ring.push(number, &packet(number, 1500));
+        }
+        assert_eq!(
+            ring.segments.len() + ring.spare.len(),
+            kept.0 + kept.1,
+            "nothing new"
+        );
     }
 }

@@ -7,13 +7,12 @@ use crate::change::{Waiting, changed};
 use crate::channel::Channel;
 use crate::config::{LinkConfig, LinkError};
 use crate::departing_terminal::Leaving;
-use crate::direction_state::{DirectionState, bytes_in_flight};
+use crate::direction_state::DirectionState;
 use crate::event_queue::EventQueue;
 use crate::frame_format::Decapsulator;
 use crate::frame_output::{FrameOutput, Sent};
 use crate::ledger::{Counters, Ledger};
 use crate::queue::{FifoState, Fifos};
-use crate::ring::Ring;
 use crate::shared_carrier::SharedCarrier;
 use crate::signalling::Assignments;
 use crate::slot_assignment::Stations;
@@ -103,7 +102,7 @@ impl SharedForward {
         for ((config, weight), index) in terminals.iter().zip(0..) {
             config.check()?;
             lanes.push(Lane::new(config, *weight, (index, room)));
-            downlinks.push(Downlink::new(config, terminals.len(), 0)?);
+            downlinks.push(Downlink::new(config, 0)?);
         }
         let mut lanes = TerminalQueues::new(lanes);
         let mut reports = EventQueue::new(most);
@@ -265,7 +264,7 @@ impl SharedCarrier for SharedForward {
         let config = leaving.onto(config);
         let (now, count) = (self.sender.core().now, self.sender.exit().terminals.len());
         let index = place.unwrap_or(count);
-        let downlink = Downlink::new(&config, count + 1, now)?;
+        let downlink = Downlink::new(&config, now)?;
         let Leaving {
             mut queue,
             waiting,
@@ -328,7 +327,7 @@ fn alike(carrier: &Carrier) -> Carrier {
 
 impl Downlink {
     /// On the carrier since a moment.
-    fn new(config: &LinkConfig, sharing: usize, since: Nanos) -> Result<Self, LinkError> {
+    fn new(config: &LinkConfig, since: Nanos) -> Result<Self, LinkError> {
         let mut config = config.clone();
         let mut acm = None;
         if let Some(settings) = &config.acm {
@@ -336,11 +335,9 @@ impl Downlink {
             config.carrier = config.carrier.with_coding(selector.current());
             acm = Some(Loop::new(settings, selector, since));
         }
-        // Room for its part of a saturated carrier, and for bursts above it.
-        let in_flight = Ring::for_bytes(2 * bytes_in_flight(&config) / sharing as u64);
         Ok(Self {
             decapsulator: Decapsulator::new(&config.carrier).ok_or(LinkError::NoFrames)?,
-            channel: Channel::new(&config, in_flight),
+            channel: Channel::new(&config),
             is_here: true,
             acm,
             ledger: Ledger::default(),
@@ -365,7 +362,7 @@ impl Downlink {
     fn leave(&mut self, packets: (Fifos, Vec<(Nanos, Vec<u8>)>)) -> Leaving {
         self.is_here = false;
         self.acm = None;
-        let nothing = Channel::new(&self.config, Ring::for_bytes(0));
+        let nothing = Channel::new(&self.config);
         let channel = std::mem::replace(&mut self.channel, nothing);
         Leaving::new(&self.config, channel, packets, None)
     }

@@ -10,7 +10,6 @@ use crate::event_queue::EventQueue;
 use crate::gateway::Gateway;
 use crate::ledger::Counters;
 use crate::queue::FifoState;
-use crate::ring::Ring;
 use crate::shared_carrier::{ReturnCarrier, SharedCarrier};
 use crate::shared_forward::MOST_TERMINALS;
 use crate::signalling::{Assigned, Assignments, numbers};
@@ -295,7 +294,7 @@ impl SharedCarrier for SharedReturn {
         let plans = core.config.demand.as_ref();
         let plans = plans.map(|it| PlanPath::new(&it.plans, core.config.seed));
         let plans = plans.map(|it| std::mem::replace(&mut self.paths[terminal], it));
-        let nothing = Channel::new(&core.config, Ring::for_bytes(0));
+        let nothing = Channel::new(&core.config);
         let channel = std::mem::replace(&mut core.channel, nothing);
         let leaving = Leaving::new(&core.config, channel, (queue, packets), plans);
         self.gateway.log_off(terminal as u8);

@@ -123,7 +123,7 @@ mod tests {
     /// Offers a packet of 1500 bytes every `gap` and takes one out every `service`; returns the
     /// times of drops.
     fn drops(gap: Nanos, service: Nanos, until: Nanos) -> Vec<Nanos> {
-        let (mut ring, mut ledger) = (Ring::for_bytes(0), Ledger::default());
+        let (mut ring, mut ledger) = (Ring::default(), Ledger::default());
         let mut controller = Controller::default();
         let (mut out, mut dropped, mut offered) = (vec![], vec![], 0);
         for now in (0..until).step_by(service as usize) {
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn last_full_size_packet_is_never_dropped() {
-        let (mut ring, mut ledger) = (Ring::for_bytes(0), Ledger::default());
+        let (mut ring, mut ledger) = (Ring::default(), Ledger::default());
         let (mut controller, mut out) = (Controller::default(), vec![]);
         for round in 0..100 {
             let now = round * 1000 * MS;

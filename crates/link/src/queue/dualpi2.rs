@@ -30,20 +30,13 @@ const CLASSIC_WEIGHT: i64 = 1;
 const CREDIT_AT_FIRST: i64 = 1500 * (CLASSIC_WEIGHT - L4S_WEIGHT);
 
 /// One of the two queues, and what it owes in signals.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Side {
     ring: Ring,
     count: f64,
 }
 
 impl Side {
-    fn new(reserve: u64) -> Self {
-        Self {
-            ring: Ring::for_bytes(reserve),
-            count: 0.0,
-        }
-    }
-
     /// How long the first packet has waited at `now`.
     fn delay(&self, now: Nanos) -> Nanos {
         let front = self.ring.front();
@@ -76,12 +69,11 @@ pub(super) struct DualQueue {
 }
 
 impl DualQueue {
-    /// Room for `reserve` bytes in both queues together is allocated beforehand.
-    pub(super) fn new(config: DualPi2, reserve: u64) -> Self {
+    pub(super) fn new(config: DualPi2) -> Self {
         Self {
             config,
-            l4s: Side::new(reserve / 2),
-            classic: Side::new(reserve / 2),
+            l4s: Side::default(),
+            classic: Side::default(),
             credit: CREDIT_AT_FIRST,
             base: 0.0,
             old_delay: 0,
@@ -243,7 +235,7 @@ mod tests {
     }
 
     fn queue() -> DualQueue {
-        DualQueue::new(DualPi2::default(), 0)
+        DualQueue::new(DualPi2::default())
     }
 
     /// Number and ECN field of the next packet.

@@ -33,7 +33,7 @@ pub(super) struct FlowQueues {
 impl FlowQueues {
     pub(super) fn new(config: FqCoDel, seed: u64, generation: u64) -> Self {
         let flow = || Flow {
-            ring: Ring::for_bytes(0),
+            ring: Ring::default(),
             controller: Controller::default(),
             deficit: 0,
             is_listed: false,

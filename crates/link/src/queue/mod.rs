@@ -186,23 +186,23 @@ enum Discipline {
     Dual(Box<DualQueue>),
 }
 
-/// Bytes of a full-size packet: for the room that is reserved, and the size up to which a queue
-/// never drops (`maxpacket` of RFC 8289 section 5.2).
+/// Bytes of a full-size packet, up to which a queue never drops (`maxpacket` of RFC 8289
+/// section 5.2).
 const FULL_SIZE: u64 = 1500;
 
 impl Buffer {
     fn new(queue: Queue, seed: u64, generation: u64) -> Self {
-        let reserve = queue.bytes.min(queue.packets.saturating_mul(FULL_SIZE));
-        let ring = || Ring::for_bytes(reserve);
         let discipline = match queue.aqm {
-            Aqm::DropTail => Discipline::DropTail(ring()),
-            Aqm::CoDel(codel) => Discipline::CoDel(ring(), codel, codel::Controller::default()),
+            Aqm::DropTail => Discipline::DropTail(Ring::default()),
+            Aqm::CoDel(codel) => {
+                Discipline::CoDel(Ring::default(), codel, codel::Controller::default())
+            }
             Aqm::Pie(pie) => {
                 let controller = pie::Controller::new(pie, seed, generation);
-                Discipline::Pie(ring(), Box::new(controller))
+                Discipline::Pie(Ring::default(), Box::new(controller))
             }
             Aqm::FqCoDel(fq) => Discipline::Flows(Box::new(FlowQueues::new(fq, seed, generation))),
-            Aqm::DualPi2(dual) => Discipline::Dual(Box::new(DualQueue::new(dual, reserve))),
+            Aqm::DualPi2(dual) => Discipline::Dual(Box::new(DualQueue::new(dual))),
         };
         Self { queue, discipline }
     }

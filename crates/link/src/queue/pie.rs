@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn first_burst_passes_and_a_standing_queue_is_brought_to_the_target() {
-        let (mut pie, mut ring, mut ledger) = (controller(), Ring::for_bytes(0), Ledger::default());
+        let (mut pie, mut ring, mut ledger) = (controller(), Ring::default(), Ledger::default());
         let (mut out, mut first, mut late) = (vec![], None, vec![]);
         // 12 Mbit/s of service, 15 Mbit/s offered, and a sender that slows down by a thousandth per
         // drop.
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn idle_controller_forgets_and_long_gaps_cost_nothing() {
-        let (mut pie, ring) = (controller(), Ring::for_bytes(0));
+        let (mut pie, ring) = (controller(), Ring::default());
         (pie.probability, pie.old_delay, pie.burst_allowance) = (0.9, 100 * MS, 0);
         pie.update(Nanos::MAX, &ring);
         assert!(pie.probability <= 0.0 && pie.burst_allowance == 150 * MS);
