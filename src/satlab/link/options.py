@@ -156,7 +156,7 @@ class PathOptions(Options):
         Help(
             "Drift of OpenSAND's ticks",
             "With --opensand-defects: each tick of the forward link starts the next one this much"
-            " late. 8.2.0: about 100 on a quiet host, 350 on a busy one.",
+            " late. 8.2.0: 100 to 350, depending on the host.",
             "Timing",
             unit="us",
         ),
