@@ -21,6 +21,7 @@ from satlab.link.plan import plan_link
 from satlab.run import link_probe, metrics_file
 from satlab.run.lab_session import QUIET, run_session
 from satlab.vm import inventory, provision, vm_commands, vm_run
+from satlab.vm.controller_client import Controller
 from satlab.vm.inventory import VmOptions
 from satlab.vm.provision import VmFolder
 from satlab.vm.vm_lab import VmLab
@@ -55,6 +56,12 @@ def test_a_lab_that_was_never_provisioned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="never provisioned") as caught:
         vm_run.prepare(SCENARIO, {}, lab(tmp_path))
     assert caught.value.hint == "bring it up: satlab vm up"
+
+
+def test_a_controller_elsewhere_needs_no_machines_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no link is described") as caught:
+        vm_run.prepare(SCENARIO, {}, lab(tmp_path), Controller("198.51.100.1"))
+    assert caught.value.hint == "describe it once: satlab vm inventory --profile NAME"
 
 
 def test_words_arrive_on_a_host_as_they_are(tmp_path: Path) -> None:

@@ -92,8 +92,13 @@ def prepare(
         link = LinkConfig.model_validate_json(lab.folder.link.read_bytes())
         plan = LinkPlan.model_validate_json(lab.folder.plan.read_bytes())
     except FileNotFoundError as error:
-        raise ConfigError(
-            "the VM lab was never provisioned", hint="bring it up: satlab vm up"
+        raise (
+            ConfigError("the VM lab was never provisioned", hint="bring it up: satlab vm up")
+            if controller is None
+            else ConfigError(
+                f"no link is described for the hosts of {controller}",
+                hint="describe it once: satlab vm inventory --profile NAME",
+            )
         ) from error
     jobs = descriptor.load_jobs(paths.JOBS)
     loaded = scenario.load(file, jobs, lab.topology.nodes, terminals=len(clients(lab.topology)))
