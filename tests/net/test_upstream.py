@@ -69,7 +69,7 @@ def run(scenario: Path, folder: Path, granted: list[str]) -> tuple[RunResult, li
     return outcome, json_lines.read(outcome.folder / "raw/stats.jsonl")
 
 
-@pytest.mark.parametrize("granted", [[], ["net_admin", "net_raw"]])
+@pytest.mark.parametrize("granted", [[], ["net_admin", "net_raw"], ["net_admin", "net_raw", "tun"]])
 @pytest.mark.promise("P49")
 def test_a_core_job_runs_unchanged_and_may_do_what_is_granted(
     scenario: Path, tmp_path: Path, granted: list[str], satlink: Path
@@ -79,6 +79,9 @@ def test_a_core_job_runs_unchanged_and_may_do_what_is_granted(
     assert len([record for record in sent if record.get("rtt", 0) > 30]) == (3 if granted else 0)
     assert [record["may_route"] for record in sent if "may_route" in record] == [
         int("net_admin" in granted)
+    ]
+    assert [record["sees_tun"] for record in sent if "sees_tun" in record] == [
+        int("tun" in granted)
     ]
     assert {record["_metadata"]["job_name"] for record in sent} == {"fping"}
     good = (ExitStatus.OK, ExitStatus.UNCALIBRATED)  # a busy host
@@ -100,6 +103,6 @@ def test_t32_a_playbook_never_runs_and_no_tun_device_is_shown(
     outcome, sent = run(scenario, tmp_path, ["net_admin", "net_raw"])
     assert outcome.status in (ExitStatus.OK, ExitStatus.UNCALIBRATED), outcome.reason
     assert [record["sees_tun"] for record in sent if "sees_tun" in record] == [0], (
-        "that is for the jobs of tunnels"
+        "that is for the jobs of tunnels, and for those that are granted it"
     )
     assert not [mark for mark in marks if mark.exists()]

@@ -103,7 +103,8 @@ class LabHost:
             HostError: the host cannot grant them.
         """
         granted = privileges.CAPABILITIES if job in privileges.SHIPPED else self._granted
-        node, capabilities = self.node(entity), granted.get(job, ())
+        node, allowed = self.node(entity), granted.get(job, ())
+        capabilities = tuple(name for name in allowed if name != privileges.TUN)
         place = self._lab.place(node)
         if why := sandbox.lacking(place, capabilities):
             raise HostError(f"{job}: {why}", sandbox.ALLOW)
@@ -111,7 +112,8 @@ class LabHost:
         if self._control and job in privileges.LINK_CONTROLLERS:
             shown.append(Mount.ours(self._control))
         number = next(self._numbers)
-        shown += self._tunnel(job, str(number))
+        if job in privileges.TUNNELS or privileges.TUN in allowed:
+            shown += self._tunnel(str(number))
         layers = None if job in privileges.SHIPPED else self._layers.get(job)
         mounts = (*(layers.mounts() if layers else ()), *self._mounts, *shown)
         limits = replace(JOB_LIMITS, open_files=OPEN_FILES.get(job, JOB_LIMITS.open_files))
@@ -142,12 +144,10 @@ class LabHost:
             else None
         )
 
-    def _tunnel(self, job: str, number: str) -> list[Mount]:
+    def _tunnel(self, number: str) -> list[Mount]:
         """Return the further mounts of a job that makes tunnels: the TUN device, and a folder for
         the sockets of wireguard-go.
         """
-        if job not in privileges.TUNNELS:
-            return []
         folder = self._written / f"sockets-{number}"
         folder.mkdir(mode=0o700)
         privileges.chown(folder, self._uid)

@@ -48,9 +48,11 @@ SHIPPED = frozenset(path.name for path in paths.JOBS.glob("satlab_*"))
 LINK_CONTROLLERS = ("satlab_link",)
 """Jobs that see the control socket of the lab's link."""
 TUNNELS = ("satlab_fec", "satlab_vpn")
-"""Jobs that see the TUN device. They can make interfaces only in their node: CAP_NET_ADMIN counts
-nowhere else.
+"""Shipped jobs that see the TUN device. They can make interfaces only in their node: CAP_NET_ADMIN
+counts nowhere else.
 """
+TUN = "tun"
+"""What lets another job see the TUN device, in the operator's file."""
 
 FIRST_UID, UIDS = 1_900_000_000, 1 << 16
 """Users of runs. From here to 2147483647 systemd's table of uids (uids-gids.md) names no user."""

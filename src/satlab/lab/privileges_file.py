@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The operator's file of privileges, for jobs that satlab does not ship: `{JOB: [CAPABILITY, ...]}`
+"""The operator's file of privileges, for jobs that satlab does not ship: `{JOB: [PRIVILEGE, ...]}`
 in YAML.
 """
 
@@ -16,8 +16,9 @@ GRANTABLE = {
     "net_admin": "routes, packet filter and the sysctls of the node's network namespace",
     "net_raw": "raw and packet sockets: ping, captures",
     "net_bind_service": "ports below 1024",
+    privileges.TUN: "with net_admin: own TUN and TAP interfaces in the node",
 }
-"""Capabilities (capabilities(7), without CAP_) that an operator may grant."""
+"""What an operator may grant: capabilities (capabilities(7), without CAP_), and the TUN device."""
 MAX_BYTES = 1 << 16
 
 Grants = Mapping[str, tuple[str, ...]]
@@ -56,7 +57,7 @@ def _faults(place: str, job: str, granted: object) -> list[Fault]:
     if job in privileges.SHIPPED:
         return [Fault(place, "is a shipped job, whose privileges are fixed")]
     if not isinstance(granted, list):
-        return [Fault(place, "is not a list of capabilities", f"known: {', '.join(GRANTABLE)}")]
+        return [Fault(place, "is not a list of privileges", f"known: {', '.join(GRANTABLE)}")]
     return [
         Fault(place, f"{each!r} cannot be granted", f"known: {', '.join(GRANTABLE)}")
         for each in granted

@@ -24,7 +24,7 @@ def test_an_operator_grants_to_jobs_that_are_not_shipped(tmp_path: Path) -> None
     [
         ("satlab_ping: [net_admin]", "is a shipped job"),
         ("fping: [sys_admin]", "'sys_admin' cannot be granted"),
-        ("fping: net_raw", "is not a list of capabilities"),
+        ("fping: net_raw", "is not a list of privileges"),
         ("[fping]", "is not a mapping"),
         ("fping: [", "is not YAML"),
         ("fping: [net_raw]\n" + 66_000 * "#", "has more than 65536 bytes"),
