@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +305,7 @@ def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> N
         titles = [document[key]["title"]["text"] for key in document if "axis" in key]
         for title in [title for title in titles if title]:
             assert re.search(
-                r"\((s|ms|µs|Mbit/s|%)\)$|^(MB|ms|packets|dB|id|frames|Mbit/s)$", title
+                r"\((s|ms|µs|Mbit/s|%)\)$|^(MB|ms|packets|dB|id|frames|cores|Mbit/s)$", title
             ), title
 
 
@@ -902,31 +903,71 @@ def test_every_plot_is_a_picture_before_scripts_run(runs: list[Path]) -> None:
     assert not re.search(r"nan|inf\b", picture)
 
 
+PRINTED = """return [...document.querySelectorAll('.plot:has(.static)')].map(plot => {
+  const picture = plot.querySelector('.static'), box = picture.getBoundingClientRect();
+  const live = plot.querySelector('.live').getBoundingClientRect();
+  return {edges: box.left >= 0 && box.right <= 701, height: box.height, live: live.height,
+          scale: box.width / picture.viewBox.baseVal.width};
+})"""
+
+
 @pytest.mark.browser
-def test_a_report_is_printed_with_its_plots(runs: list[Path], tmp_path: Path) -> None:
-    """Also before its scripts ran, and in a dark browser; nothing reaches beyond the page."""
+@pytest.mark.parametrize("scripts", [False, True])
+def test_a_report_is_printed_with_its_plots(
+    runs: list[Path], tmp_path: Path, scripts: bool
+) -> None:
+    """Before and after its scripts ran, and in a dark browser. Nothing reaches beyond the page, and
+    a waterfall has most of one.
+    """
     from tests.browser import chromium
 
     out = report.build(gathered(runs), tmp_path / "page.html", "demo")
-    browser = chromium.browser(scripts=False)
+    browser = chromium.browser(scripts=scripts)
     try:
         browser.get(out.as_uri())
+        if scripts:
+            drawn = "return document.querySelectorAll('.drawn').length"
+            count = len(plots_of(see(*runs)))
+            chromium.until(lambda: browser.execute_script(drawn) == count, "all plots")
         dark = {"name": "prefers-color-scheme", "value": "dark"}
         media = {"media": "print", "features": [dark]}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         size = {"width": 700, "height": 990, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        shown = (
-            "return [...document.querySelectorAll('.plot:has(.static)')].map(p => {"
-            " const box = p.querySelector('.static').getBoundingClientRect();"
-            " return [box.left >= 0, box.right <= 701, box.height > 100];})"
-        )
-        found = browser.execute_script(shown)
+        found = browser.execute_script(PRINTED)
         assert len(found) == sum(not one.folded for one in plots_of(see(*runs)).values())
-        assert all(all(each) for each in found)
+        for one in found:
+            assert one["edges"] and one["live"] == 0, one
+            assert 100 < one["height"] < 900 and one["scale"] > 0.5, one
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 700
         ground = "return getComputedStyle(document.documentElement).getPropertyValue('--card')"
         assert browser.execute_script(ground).strip() == "#ffffff"
+    finally:
+        browser.quit()
+
+
+LABELS = """return [...document.querySelectorAll('.annotation')]
+  .filter(label => label.style.visibility !== 'hidden')
+  .map(label => { const box = label.getBoundingClientRect();
+    return [label.textContent, label.closest('.live').dataset.figure, box.left, box.right, box.top]; })"""
+
+
+@pytest.mark.browser
+def test_labels_of_lines_do_not_cover_each_other_on_a_phone(tmp_path: Path) -> None:
+    from tests.browser import chromium
+
+    near = tuple((2 + n / 2, {"handover": {"waiting": "keep"}}) for n in range(7))
+    run = example_run.write(tmp_path, Example(duration_s=6, changes=near))
+    out = report.build(gathered([run]), tmp_path / "page.html", "demo")
+    browser = chromium.browser(width=390)
+    try:
+        browser.get(out.as_uri())
+        drawn = "return document.querySelectorAll('.drawn .main-svg').length"
+        chromium.until(lambda: browser.execute_script(drawn) >= 3, "the plots")
+        labels = [label for label in browser.execute_script(LABELS) if label[0] == "handover"]
+        of_goodput = [label for label in labels if label[1] == "goodput"]
+        assert 2 <= len(of_goodput) < len(near)
+        assert all(a[3] <= b[2] for a, b in pairwise(of_goodput))
     finally:
         browser.quit()
 

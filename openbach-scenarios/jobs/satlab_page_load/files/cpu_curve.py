@@ -32,7 +32,7 @@ class CpuCurve:
         self._step_s = STEP_S
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._seen: set[int] = set()
+        self._seen: set[str] = set()
         self._known = {os.getpid()}
         self._own_s: dict[int, float] = {}
         self._find()
@@ -79,11 +79,10 @@ class CpuCurve:
 
     def _find(self) -> None:
         """Look at the processes that are new: a child of a known one is known, too."""
-        with os.scandir("/proc") as entries:
-            new = {int(one.name) for one in entries if one.name.isdigit()} - self._seen
+        new = set(os.listdir("/proc")) - self._seen  # noqa: PTH208 - a third of the time
         self._seen |= new
         parents = {}
-        for pid in new:
+        for pid in map(int, filter(str.isdigit, new)):
             with contextlib.suppress(OSError):  # it has just ended
                 text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
                 parents[pid] = int(text.rpartition(")")[2].split()[1])
