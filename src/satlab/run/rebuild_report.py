@@ -92,7 +92,7 @@ def _check(folders: list[Path]) -> None:
         try:
             collect.manifest(folder)
         except collect.RunFolderError as error:
-            remedy = "a run folder holds a readable manifest.json"
-            faults.append(Fault(str(folder), str(error), remedy))
+            reason = str(error).removeprefix(f"{folder} ")
+            faults.append(Fault(str(folder), reason, "name a folder of runs/"))
     if faults:
         raise ConfigError("not all of these are runs", faults)
