@@ -91,11 +91,14 @@ def fault_of(model: type[Options], detail: Any) -> Fault:
     name, value = str(detail["loc"][0]), detail["input"]
     option = next(option for option in options_of(model) if option.name == name)
     shown = "" if value is True else f" {value:.15g}" if isinstance(value, float) else f" {value}"
-    reason, _ = plain_words.of_fault({**detail, "input": None})  # it is shown with the flag
+    reason, said = plain_words.of_fault({**detail, "input": None})  # it is shown with the flag
     correct = plain_words.correct_number(str(value), option.help.unit)
-    usual = f"write {correct}" if correct and "number" in reason else option.range
-    if detail["type"] == "string_pattern_mismatch":
+    if correct and "number" in reason:
+        usual = f"write {correct}"
+    elif detail["type"] == "string_pattern_mismatch":
         usual = option.help.text.rstrip(".")
+    else:
+        usual = option.range or said
     remedy = detail.get("ctx", {}).get("remedy", usual)
     return Fault(f"{option.flag}{shown}", reason, remedy)
 
