@@ -43,6 +43,8 @@ HALF_BAR, HALF_BOX = 0.36, 0.3
 """Half widths of bars and boxes, as shares of the distance between two of them."""
 LEAST, MOST = 1e-9, 1e100
 """Smallest range of an axis, and values that it need not contain."""
+LEAST_PX = 0.05
+"""Length of the shortest bar that is written: shorter ones cannot be seen."""
 MOST_LABEL = 60
 """Characters of a label; a longer one is cut."""
 
@@ -362,7 +364,7 @@ class _Drawing:
                 self._x.at(begin), scale.at(y) - half, self._x.at(end) - self._x.at(begin), 2 * half
             )
             for y, begin, end in self._ends(one, ends)
-            if end > begin
+            if self._x.at(end) - self._x.at(begin) >= LEAST_PX
         ]
         if boxes:
             yield self._bars(boxes, one)
