@@ -185,6 +185,18 @@ class Change(Model):
     set: dict[str, Any]
     error: str | None
 
+    @property
+    def handover_to(self) -> str:
+        """Return where the direction was handed over to; empty if the change is no handover or was
+        refused.
+        """
+        if self.error is not None:
+            return ""
+        gateway = self.set.get("gateway")
+        if isinstance(gateway, dict):
+            return f"GW {gateway.get('id')}"
+        return "another link" if "handover" in self.set else ""
+
 
 class End(Model):
     """Last line: release error over the emulator's whole life, us, and CPU time, s."""
@@ -381,11 +393,13 @@ class Metrics:
         self._sampled_until = -math.inf
 
     def each(self) -> Iterator[Record | Series]:
-        """Read the lines; yield series of each direction, then its totals."""
+        """Read the lines; yield handovers and series of each direction, then its totals."""
         for line in self._lines:
             match line:
                 case Sample():
                     yield from self._take(line)
+                case Change() if line.direction in self._names and line.handover_to:
+                    yield self._handover(line)
                 case Header():
                     self._limits.append(line.late_limit_us)
                 case End() if self._end is None:
@@ -410,6 +424,12 @@ class Metrics:
                 ),
             ]
         return [*limits, Record("link_cpu_s", self._end.cpu_s)]
+
+    def _handover(self, change: Change) -> Record:
+        labels = self._labels(change.direction) | {"to": change.handover_to}
+        if change.terminal is not None:
+            labels["terminal"] = str(change.terminal)
+        return Record("link_handovers", 1.0, labels, change.t_unix_s - self._origin)
 
     def _labels(self, direction: str) -> dict[str, str]:
         return {"direction": self._names[direction]}

@@ -23,6 +23,7 @@ _UNKNOWN = -1
 """HAR's value for an unknown size, and for a phase that did not happen."""
 Header = tuple[str, str]
 Milliseconds = Annotated[float, Field(ge=0)]
+Cores = Annotated[float, Field(ge=0, le=10_000)]
 
 
 class Request(Model):
@@ -88,6 +89,12 @@ class Load(Model):
     first_contentful_paint_ms: float | None
     largest_contentful_paint_ms: float | None
     page_load_time_ms: float | None
+    cpu_curve: list[tuple[Milliseconds, Cores, Cores]] = Field(
+        default_factory=list,
+        max_length=600,
+        description="ms since navigation start, at the end of a step of 100 ms or more; cores that"
+        " driver and browser kept busy in it; cores that all programs of the host kept busy",
+    )
 
     def labels(self, labels: Mapping[str, str], pep: str) -> dict[str, str]:
         """Return the labels of the load's records: its job's labels, the proxy on its path, and its

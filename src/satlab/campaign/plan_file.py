@@ -139,7 +139,8 @@ def load(file: Path, expected: str | None = None) -> Plan:
         with raw.open_plain(file.parent, file.name, MOST_BYTES) as opened:
             text = opened.read(MOST_BYTES).decode()
     except (OSError, raw.RefusedError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} holds no plan of a campaign: {error}", hint=HINT) from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{file} holds no plan of a campaign: {why}", hint=HINT) from error
     return parse(text, str(file), expected)
 
 

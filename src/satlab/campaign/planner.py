@@ -18,7 +18,7 @@ from satlab.campaign.plan_file import CellDraft, Plan, Task, Value
 from satlab.campaign.scenario_matrix import Matrix
 from satlab.campaign.task_request import Check, Flows
 from satlab.check import suite as suites
-from satlab.common import paths
+from satlab.common import paths, plain_words
 from satlab.common.errors import ConfigError, Fault
 from satlab.link.options import LinkOptions
 from satlab.papers import flow_request, paper
@@ -132,7 +132,7 @@ def _task(cell: CellDraft, name: str, number: int, seed: int) -> Task:
         asked = cell.request(seed)
     except ValidationError as error:
         faults = [
-            Fault(f"{name}: {'.'.join(map(str, fault['loc']))}", fault["msg"])
+            Fault(f"{name}: {'.'.join(map(str, fault['loc']))}", *plain_words.of_fault(fault))
             for fault in error.errors(include_url=False)
         ]
         raise ConfigError(f"{name} with seed {seed} cannot be asked of a host", faults) from error

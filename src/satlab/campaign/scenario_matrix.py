@@ -12,7 +12,7 @@ from typing import TypeVar
 from satlab.campaign import task_request
 from satlab.campaign.campaign_file import CampaignFile
 from satlab.campaign.plan_file import CellDraft, Value
-from satlab.common import paths, topology
+from satlab.common import did_you_mean, paths, topology
 from satlab.common.errors import ConfigError, Fault
 from satlab.link import testbed_parameters
 from satlab.link.option_model import options_of
@@ -66,9 +66,9 @@ class Matrix:
             **{("values", name): values for name, values in file.values.items()},
         }
         for name in file.options.keys() - OPTIONS.keys():
-            remedy = (
-                "it is a field of its own" if name == "profile" else f"known: {', '.join(OPTIONS)}"
-            )
+            remedy = "it is a field of its own"
+            if name != "profile":
+                remedy = did_you_mean.remedy(name, OPTIONS)
             self.faults[Fault(f"options.{name}", "the link has no such option", remedy)] = None
             del lists["options", name]
         for values in itertools.product(*lists.values()):

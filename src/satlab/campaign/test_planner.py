@@ -140,7 +140,8 @@ def test_p203_every_fault_is_reported_with_its_remedy(tmp_path: Path) -> None:
         ("suite: nowhere", "suites are in suites/"),
         ("suite: ../etosat", "suite"),
         ("paper: seed-003\ncells: nowhere/*", "no such cell"),
-        ("- suite", "not a mapping"),
+        ("- suite", "is not a list of fields"),
+        ("", "is empty"),
         ("suite: [etosat", "campaigns.md"),
         (
             "scenario: bulk_tcp\nvalues: {duration: [" + "5," * 99 + "5]}\nrepetitions: 10000",

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from satlab.common import yaml_text
+from satlab.common import did_you_mean, plain_words, yaml_text
 from satlab.common.errors import ConfigError, Fault
 
 DOCUMENT = "docs/campaigns.md"
@@ -20,7 +20,8 @@ def load(path: Path, model: type[M], defaults: Mapping[str, Any]) -> M:
     try:
         content = yaml_text.read(path)
         if not isinstance(content, dict):
-            raise ConfigError(f"{path} is not a mapping", hint=hint)
+            what = "is empty" if content is None else "is not a list of fields (NAME: VALUE)"
+            raise ConfigError(f"{path} {what}", hint=hint)
         return model.model_validate({**defaults, **content})
     except yaml_text.YamlError as error:
         raise ConfigError(str(error), hint=hint) from error
@@ -34,5 +35,7 @@ def load(path: Path, model: type[M], defaults: Mapping[str, Any]) -> M:
 def _fault(path: Path, model: type[BaseModel], detail: Any) -> Fault:
     place = ".".join(str(part) for part in detail["loc"]) or "file"
     is_unknown = detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1
-    remedy = f"known: {', '.join(model.model_fields)}" if is_unknown else DOCUMENT
-    return Fault(f"{path}: {place}", detail["msg"].removeprefix("Value error, "), remedy)
+    reason, remedy = plain_words.of_fault(detail)
+    if is_unknown:
+        remedy = did_you_mean.remedy(str(detail["loc"][0]), model.model_fields)
+    return Fault(f"{path}: {place}", reason, remedy or DOCUMENT)

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from collect.raw import first_fault
 from satlab.check.provenance import BaselineFile, Provenance
 from satlab.check.samples import Sample, Spent
 from satlab.check.suite import Suite
 from satlab.check.verdict import ComparisonResult, Result
+from satlab.common import plain_words
 from satlab.common.errors import ConfigError
 
 NAME = "check.json"
@@ -208,7 +208,7 @@ def read(path: Path) -> CheckFile:
         ) from error
     except ValidationError as error:
         raise ConfigError(
-            f"{path} is not a valid satlab/check/1 file: {first_fault(error)}",
+            f"{path} is no {NAME}: {_first_fault(error)}",
             hint=f"use the {NAME} of an earlier check",
         ) from error
 
@@ -245,3 +245,11 @@ def verdicts(content: CheckFile) -> dict[tuple[str, float | None], Verdict]:
     return {
         (case["id"], one["mark_mb"]): one for case in content["cases"] for one in case["verdicts"]
     }
+
+
+def _first_fault(error: ValidationError) -> str:
+    first, *more = error.errors(include_url=False)
+    place = ".".join(map(str, first["loc"]))
+    reason, _ = plain_words.of_fault(first)
+    words = f"{place}: {reason}" if place else reason
+    return f"{words} (and {len(more)} more faults)" if more else words

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from satlab.common import paths, yaml_text
+from satlab.common import paths, plain_words, yaml_text
 from satlab.common.errors import ConfigError, Fault
 from satlab.link.config import MOST_NUMBERS, RETURN, LossProcess, Ratio, Reorder
 
@@ -342,14 +342,20 @@ def load(path: Path) -> Suite:
         ConfigError: all faults of the file.
     """
     try:
-        return Suite.model_validate(yaml_text.read(path))
+        content = yaml_text.read(path)
+        if content is None:
+            raise ConfigError(f"{path} is empty", hint="shipped suites are in suites/")
+        return Suite.model_validate(content)
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}", hint="shipped suites are in suites/"
         ) from error
     except ValidationError as error:
         faults = [
-            Fault(f"{path}: {'.'.join(map(str, fault['loc'])) or 'suite'}", fault["msg"])
+            Fault(
+                f"{path}: {'.'.join(map(str, fault['loc'])) or 'suite'}",
+                *plain_words.of_fault(fault),
+            )
             for fault in error.errors(include_url=False)
         ]
-        raise ConfigError(f"{path}", faults) from error
+        raise ConfigError(f"{path} is no suite that can run", faults) from error

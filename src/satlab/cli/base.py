@@ -15,7 +15,7 @@ import typer.core
 import typer.main
 
 from satlab import __version__
-from satlab.common import escape
+from satlab.common import escape, plain_words
 from satlab.common.console import fitting, for_tables, say
 from satlab.common.errors import ConfigError, ExitStatus, SatlabError
 
@@ -37,14 +37,21 @@ class _Light:
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in found:
             is_single = one.nargs != -1 and not getattr(one, "multiple", False)
-            if is_single and not one.required and "process_value" not in vars(one):
+            if is_single and "process_value" not in vars(one):
                 one.process_value = functools.partial(_processed, one, one.process_value)
         return found
 
 
 def _processed(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
-    if value is not None:
-        return process(context, value)
+    if value is not None or parameter.required:
+        try:
+            return process(context, value)
+        except typer.BadParameter as error:
+            cause: Any = error.__cause__
+            if hasattr(cause, "errors"):  # pydantic's
+                reason, remedy = plain_words.of_fault(cause.errors()[0])
+                error.message = f"{reason}: {remedy}." if remedy else f"{reason}."
+            raise
     return parameter.callback(context, parameter, None) if parameter.callback else None
 
 
@@ -235,12 +242,8 @@ def _number(unit: str) -> Callable[[str], float]:
         try:
             return float(text)
         except ValueError:
-            found = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*(\D+?)\s*", text)
-            remedy = f", in {unit}" if unit else ""
-            if found and found[2] == "%" and not unit:
-                remedy = f": write {float(found[1]) / 100:g}"
-            elif found and found[2] == unit:
-                remedy = f": write {found[1]}"
+            correct = plain_words.correct_number(text, unit)
+            remedy = f": write {correct}" if correct else f", in {unit}" if unit else ""
             raise typer.BadParameter(f"{text!r} is not a number{remedy}.") from None
 
     return number

@@ -363,6 +363,9 @@ class _Installation:
         settings = owner()
         # Root writes no byte code into a user's tree, so that it is written now.
         settings["env"] |= {"UV_PROJECT_ENVIRONMENT": str(VENV), "UV_COMPILE_BYTECODE": "1"}
+        settings["env"]["UV_COMPILE_BYTECODE_TIMEOUT"] = (
+            "600"  # uv's 60 s are too few on a busy host
+        )
         self._run(f"installing Python packages ({', '.join(groups)})", argv, cwd=ROOT, **settings)
         self._note(STATE / "python", " ".join((_environment_sum(), *groups)) + "\n")
 

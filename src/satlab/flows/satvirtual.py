@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from satlab.common import paths
-from satlab.common.errors import ExitStatus, HostError
+from satlab.common.errors import ConfigError, ExitStatus, Fault, HostError
 from satlab.link.satlink import refusal
 
+HINT = "fields and ranges: schemas/virtual-flows.schema.json"
 DEADLINE_S = 900.0
 """Longest real time for one file; a simulation takes some seconds."""
 
@@ -66,7 +67,21 @@ def ask(words: Sequence[str]) -> str:
         raise HostError(f"satvirtual did not end within {DEADLINE_S:g} s ({words[0]})") from error
     text = done.stderr.decode(errors="replace")
     if done.returncode == ExitStatus.USAGE:
-        raise refusal(text, "satvirtual refuses the flows")
+        raise _refusal(words[0], text)
     if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
         raise HostError(f"satvirtual ended with status {done.returncode}: {text[-300:]}")
     return done.stdout.decode()
+
+
+def _refusal(file: str, text: str) -> ConfigError:
+    """Read the lines of a refusal: `FILE: fault` each, their number, and a hint."""
+    lines = [line.removeprefix("error: ") for line in text.splitlines()]
+    own = f"{file}: "
+    faults = [
+        Fault(file, line.removeprefix(own).removeprefix(": "))
+        for line in lines
+        if line.startswith(own)
+    ]
+    if not faults:
+        return refusal(text, "satvirtual refuses the flows")
+    return ConfigError(f"{file} is no file of flows that can run", faults, HINT)

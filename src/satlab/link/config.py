@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from satlab.common import ipv6, netns_names, terminals
+from satlab.common import ipv6, netns_names, plain_words, terminals
 from satlab.common.errors import ConfigError, Fault
 from satlab.common.terminals import ProfileTerminal
 from satlab.common.topology import InterfaceEnd, NetworkKind, Role, Topology
@@ -618,6 +618,6 @@ def _attachment(
 def faults_of(error: ValidationError, place: str) -> list[Fault]:
     """Return every fault of a document at `place`."""
     return [
-        Fault(".".join(map(str, (place, *e["loc"]))), f"{e['msg']}, got {e['input']!r}"[:200])
+        Fault(".".join(map(str, (place, *e["loc"]))), *plain_words.of_fault(e))
         for e in error.errors(include_url=False)
     ]

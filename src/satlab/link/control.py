@@ -59,6 +59,9 @@ def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+EXAMPLE = 'for example: [{"at_s": 10, "set": {"direction": "both", "outage": 2}}]'
+
+
 def load_steps(path: Path) -> tuple[TimelineStep, ...]:
     """Read a timeline: a list of {"at_s": seconds, "set": {...}}.
 
@@ -71,11 +74,14 @@ def load_steps(path: Path) -> tuple[TimelineStep, ...]:
             raise ConfigError(f"{path}: is not a file")
         if size > MAX_FILE_BYTES:
             raise ConfigError(f"{path}: has {size} bytes, at most {MAX_FILE_BYTES} are read")
-        return _STEPS.validate_json(path.read_bytes())
+        content = path.read_bytes()
+        if not content.strip():
+            raise ConfigError(f"{path}: is empty", hint=EXAMPLE)
+        return _STEPS.validate_json(content)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: does not exist") from error
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
-        hint = 'for example: [{"at_s": 10, "set": {"direction": "both", "outage": 2}}]'
-        raise ConfigError(f"{path}: not a timeline", faults_of(error, str(path)), hint) from error
+        faults = faults_of(error, str(path))
+        raise ConfigError(f"{path}: not a timeline", faults, EXAMPLE) from error

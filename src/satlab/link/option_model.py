@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from satlab.common import plain_words
 from satlab.common.errors import ConfigError, Fault
 
 Group = Literal["Link", "Losses", "Impairments", "Queue and AQM", "Timing", "Output"]
@@ -90,9 +91,15 @@ def fault_of(model: type[Options], detail: Any) -> Fault:
     name, value = str(detail["loc"][0]), detail["input"]
     option = next(option for option in options_of(model) if option.name == name)
     shown = "" if value is True else f" {value:.15g}" if isinstance(value, float) else f" {value}"
-    remedy = detail.get("ctx", {}).get("remedy", option.range)
-    is_beyond = detail["type"] in ("greater_than", "greater_than_equal", "less_than_equal")
-    reason = "is out of range" if is_beyond else detail["msg"].removeprefix("Input ")
+    reason, said = plain_words.of_fault({**detail, "input": None})  # it is shown with the flag
+    correct = plain_words.correct_number(str(value), option.help.unit)
+    if correct and "number" in reason:
+        usual = f"write {correct}"
+    elif detail["type"] == "string_pattern_mismatch":
+        usual = option.help.text.rstrip(".")
+    else:
+        usual = option.range or said
+    remedy = detail.get("ctx", {}).get("remedy", usual)
     return Fault(f"{option.flag}{shown}", reason, remedy)
 
 

@@ -132,6 +132,9 @@ def read_json(path: Path, faults: list[Fault], warnings: list[Fault] | None = No
         if len(data) > MAX_BYTES:
             faults.append(Fault(place, f"is larger than {MAX_BYTES} bytes"))
             return None
+        if not data.strip():
+            faults.append(Fault(place, "is empty"))
+            return None
         value = json.loads(data.decode(), object_pairs_hook=pairs, parse_constant=constant)
     except OSError as error:
         faults.append(Fault(place, f"cannot be read: {error.strerror}"))

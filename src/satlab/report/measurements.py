@@ -4,7 +4,7 @@
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -215,6 +215,29 @@ def series_by(
         each: series(frame, metric, **labels, **{key: each}) for each in values["labels"] if each
     }
     return {each: points for each, points in found.items() if points}
+
+
+def handovers(frame: collect.Table) -> list[tuple[float, str]]:
+    """Return (t_s, what in words) of each handover of the link; of both directions once."""
+    found = (
+        frame.lazy()
+        .filter((pl.col("metric") == "link_handovers") & pl.col("t_s").is_not_null())
+        .select("t_s", "labels")
+        .collect(engine="streaming")
+    )
+    moved: dict[tuple[float, str], set[str]] = defaultdict(set)
+    for t_s, text in zip(found["t_s"].to_list(), found["labels"].to_list(), strict=True):
+        labels = json.loads(text)
+        moved[round(t_s, 2), labels["to"]].add(labels.get("terminal", ""))
+    return sorted((t_s, _handover(to, terminals)) for (t_s, to), terminals in moved.items())
+
+
+def _handover(to: str, terminals: Collection[str]) -> str:
+    """Word a handover; `terminals`: numbers, "" for all."""
+    if not to.startswith("GW"):
+        return "handover"
+    (first, *others) = terminals
+    return f"terminal {first} to {to}" if first and not others else f"to {to}"
 
 
 def transfers(rows: Iterable[SummaryRecord]) -> list[BulkTransfer]:

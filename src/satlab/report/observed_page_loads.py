@@ -13,16 +13,14 @@ from satlab.report.page import (
     Frame,
     Mark,
     Plot,
-    Points,
     Spans,
     Strip,
     Table,
     all_but,
 )
 from satlab.report.run_plots import (
-    LINK_BELOW,
     SINCE_NAVIGATION,
-    link_rate,
+    Below,
     milliseconds,
     request_axes,
     request_height,
@@ -103,9 +101,9 @@ def _frame(one: NamedLoad, t_s: float) -> Frame:
     return Frame(jpeg, f"{share:.0%}", label)
 
 
-def phases(one: NamedLoad, number: int, until_s: float, rate: Points = ()) -> Plot:
+def phases(one: NamedLoad, number: int, until_s: float, below: Below) -> Plot:
     """Draw the phases of each request of a load as one bar, in the order in which the requests
-    started, and below them the forward link's `rate` (s since navigation start, Mbit/s).
+    started, and what is below them.
     """
     load, requests = one.load, one.load.requests
     bars = []
@@ -147,16 +145,18 @@ def phases(one: NamedLoad, number: int, until_s: float, rate: Points = ()) -> Pl
         caption=f"Observed load {load.load_index} of {one.name}: phases of its {len(requests)}"
         f" requests over {len({request.connection for request in requests})} connections. Shaded:"
         f" tasks of the page above 50 ms ({len(load.long_tasks)}, {busy_ms:,.0f} ms). Pictures take"
-        " CPU time: the times of observed loads are not among those of the others."
-        + (LINK_BELOW if rate else ""),
+        " CPU time: the times of observed loads are not among those of the others." + below.caption,
         x=Axis(SINCE_NAVIGATION, range=(0, until_s * 1.03)),
-        y=request_axes([request.url for request in requests], rate),
-        series=[*bars, *link_rate(rate)],
-        height=request_height(len(requests), rate),
+        y=request_axes([request.url for request in requests], below),
+        series=[*bars, *below.series],
+        height=request_height(len(requests), below),
         table=Table(head, rows, numbers=all_but(head, 1)),
         marks=[
-            Mark("x", start / 1000, until=(start + length) / 1000)
-            for start, length in load.long_tasks
+            *(
+                Mark("x", start / 1000, until=(start + length) / 1000)
+                for start, length in load.long_tasks
+            ),
+            *below.marks,
         ],
         bars="overlay",
     )

@@ -75,6 +75,64 @@ class RunSeries:
             if t >= self.jobs_start_s - slack_s
         ]
 
+    def handovers(self) -> list[tuple[float, str]]:
+        """Return the time and words of each handover of the link from the jobs' start on."""
+        since = ((t - self.jobs_start_s, what) for t, what in read.handovers(self.frame))
+        return [(t, what) for t, what in since if t >= 0]
+
+
+MOST_LABELS, MOST_LINES = 8, 300
+"""Handovers of a plot that have a label each, and a line each; more would hide the curves."""
+ALIKE_S = 0.5
+"""Handovers of several runs within this time are one line: jobs begin a little earlier or later."""
+
+
+def handover_marks(runs: Sequence[RunSeries], drawn: Iterable[Series]) -> list[Mark]:
+    """Return a line for each handover of runs within the time that is drawn; it names its runs
+    unless all have it.
+    """
+    times = [float(t) for one in drawn for t in one.x]
+    first_s, last_s = min(times, default=0.0), max(times, default=0.0)
+    named = {run.name: run for run in runs}
+    found = [(t, what, name) for name, run in named.items() for t, what in run.handovers()]
+    lines: list[_Line] = []
+    for t, what, name in sorted(found):
+        if alike := _alike(lines, t, what, name):
+            alike.runs.append(name)
+        elif first_s <= t <= last_s:
+            lines.append(_Line(t, what, [name]))
+    if len(lines) > MOST_LINES:
+        return []
+    has_labels = len(lines) <= MOST_LABELS
+    return [Mark("x", one.t, label=one.label(len(named)) if has_labels else "") for one in lines]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A handover at a time (s), in words, of some runs."""
+
+    t: float
+    what: str
+    runs: list[str]
+
+    def label(self, count: int) -> str:
+        """Return its words; with its runs unless these are all `count` that are drawn."""
+        return self.what if len(self.runs) == count else f"{self.what}, {', '.join(self.runs)}"
+
+
+def _alike(lines: Sequence[_Line], t: float, what: str, name: str) -> _Line | None:
+    """Return the same handover of other runs."""
+    for one in reversed(lines):
+        if t - one.t > ALIKE_S:
+            break
+        if one.what == what and name not in one.runs:
+            return one
+    return None
+
+
+def _in_words(marks: Sequence[Mark]) -> str:
+    return " Dotted lines: handovers of the link." if any(m.axis == "x" for m in marks) else ""
+
 
 # --- bulk -----------------------------------------------------------------------------------------
 
@@ -162,6 +220,8 @@ def goodput(bulks: Sequence[Bulk]) -> Plot | None:
         label = f"link carries {capacity_bps / 1e6:.2f} Mbit/s"
         marks.append(Mark("y", capacity_bps / 1e6, label=label))
         highest_mbps = max(highest_mbps, capacity_bps / 1e6)
+    marks += handover_marks([one.run for one in _one_of_each_run(bulks)], series)
+    caption += _in_words(marks)
     head = ("transfer", "time (s)", "goodput (Mbit/s)")
     return Plot(
         key="goodput",
@@ -205,7 +265,7 @@ def window(bulks: Sequence[Bulk], number: int) -> Plot | None:
     if not drawn:
         return None
     way = "Return" if drawn[0].direction == "upload" else "Forward"
-    of_runs = list({bulk.run_id: bulk for bulk in reversed(drawn)}.values())[::-1]
+    of_runs = _one_of_each_run(drawn)
     rows = (
         ("Congestion window", "MB", {b.run.name: b.of_sender("cwnd_bytes", 1e-6) for b in drawn}),
         ("RTT at the sender", "ms", {b.run.name: b.of_sender("tcp_rtt_ms", 1.0) for b in drawn}),
@@ -234,6 +294,7 @@ def window(bulks: Sequence[Bulk], number: int) -> Plot | None:
     }
     label = "limit" if terminals == 1 else f"limit of {terminals} terminals"
     errors = max(bulk.clock_error_s for bulk in drawn)
+    marks = handover_marks([one.run for one in of_runs], series)
     title = (
         f": {drawn[0].run.name}" if is_one else f" of {len(drawn)} transfers, {way.lower()} link"
     )
@@ -243,18 +304,25 @@ def window(bulks: Sequence[Bulk], number: int) -> Plot | None:
         caption="The sender reports window and RTT without the time of day: against queue and drops"
         f" they may be shifted by up to {errors:.1f} s."
         + (" The queue is that of all terminals together." if terminals > 1 else "")
-        + (f" The first {len(drawn)} of {len(found)}." if len(found) > len(drawn) else ""),
+        + (f" The first {len(drawn)} of {len(found)}." if len(found) > len(drawn) else "")
+        + _in_words(marks),
         x=Axis(SINCE),
         y=tuple(Axis(unit, from_zero=True, heading=title) for title, unit, _ in rows),
         series=series,
         height=560 if is_one else 560 + 20 * len(drawn),
         table=side_by_side(columns),
-        marks=[Mark("y", limit / 1e6, label=label, row=2) for limit in limits]
-        if len(limits) == 1
-        else [],
+        marks=[
+            *marks,
+            *(Mark("y", limit / 1e6, label=label, row=2) for limit in limits if len(limits) == 1),
+        ],
         has_legend=not is_one,
         room=0 if is_one else 50 + 20 * len(drawn),
     )
+
+
+def _one_of_each_run(bulks: Sequence[Bulk]) -> list[Bulk]:
+    """Return the first transfer of each run."""
+    return list({bulk.run_id: bulk for bulk in reversed(bulks)}.values())[::-1]
 
 
 def _of_runs(
@@ -436,10 +504,51 @@ def _through(series: Series, points: Points) -> Series:
     return replace(series, x=[x for x, _ in points], y=[y for _, y in points])
 
 
-def waterfall(load: PageLoad, name: str, number: int, until_s: float, rate: Points = ()) -> Plot:
-    """Draw the requests of one load in the order in which they started, and below them the forward
-    link's `rate` (s since navigation start, Mbit/s).
+@dataclass(frozen=True)
+class Below:
+    """Curves below the requests of a page load, s since navigation start: of the forward link
+    (Mbit/s), of the cores that the browser and all programs of the host keep busy; and times of
+    handovers in words. What is unknown is empty.
     """
+
+    rate: Points = ()
+    browser: Points = ()
+    host: Points = ()
+    handovers: Sequence[tuple[float, str]] = ()
+
+    @property
+    def rows(self) -> list[tuple[Axis, list[Series]]]:
+        """Return an axis with its series for each row."""
+        rate = replace(line("forward link (Mbit/s)", self.rate), colour="--muted", width=1.5)
+        own = replace(line("browser (cores)", self.browser), colour="--c1", width=1.5)
+        host = replace(line("host (cores)", self.host), colour="--muted", width=1, dash="solid")
+        found = [
+            (Axis("Mbit/s", from_zero=True, heading="Forward link"), [rate] if self.rate else []),
+            (Axis("cores", from_zero=True, heading="CPU"), [host, own] if self.browser else []),
+        ]
+        return [
+            (axis, [replace(s, row=row, shape="steps", in_legend=False) for s in series])
+            for row, (axis, series) in enumerate((f for f in found if f[1]), start=1)
+        ]
+
+    @property
+    def series(self) -> list[Series]:
+        return [one for _, series in self.rows for one in series]
+
+    @property
+    def marks(self) -> list[Mark]:
+        return [Mark("x", t, label=what) for t, what in self.handovers]
+
+    @property
+    def caption(self) -> str:
+        """Return what is below, in words; empty if nothing is."""
+        rate = " Below: what the forward link carries." if self.rate else ""
+        cpu = " CPU: cores that driver and browser keep busy; grey: all programs of the host."
+        return rate + (cpu if self.browser else "")
+
+
+def waterfall(load: PageLoad, name: str, number: int, until_s: float, below: Below) -> Plot:
+    """Draw the requests of one load in the order in which they started, and what is below them."""
     objects = sorted(load.resources, key=lambda r: (r.start_ms, r.response_end_ms, r.name))
     bars = []
     for initiator, kind in KINDS.items():
@@ -487,37 +596,39 @@ def waterfall(load: PageLoad, name: str, number: int, until_s: float, rate: Poin
         caption=f"Load {load.load_index} of {name}, the one nearest the median Page Load Time:"
         f" {load.objects} objects, {load.body_bytes:,} bytes. A bar begins when the browser asks"
         " for the object, so it includes waiting for a free connection. RS, FCP, PLT: the page"
-        " metrics of this load." + (LINK_BELOW if rate else ""),
+        " metrics of this load." + below.caption,
         x=Axis(SINCE_NAVIGATION, range=(0, until_s * 1.03)),
-        y=request_axes([r.name for r in objects], rate),
-        series=[*bars, *link_rate(rate)],
-        height=request_height(len(objects), rate),
+        y=request_axes([r.name for r in objects], below),
+        series=[*bars, *below.series],
+        height=request_height(len(objects), below),
         table=page.Table(head, rows, numbers=all_but(head, 1)),
         marks=[
-            Mark("x", value / 1000, label=label)
-            for label, value in moments.items()
-            if value is not None
+            *(
+                Mark("x", value / 1000, label=label)
+                for label, value in moments.items()
+                if value is not None
+            ),
+            *below.marks,
         ],
         bars="overlay",
     )
 
 
-LINK_BELOW = " Below: what the forward link carries."
 LINE_PX, MOST_PX = 16, 1600
 """Height of a request, and largest height of all of them, px."""
-RATE_PX = 120
-"""Height of the row of the link's rate, px."""
+ROW_PX = 120
+"""Height of a row below the requests, px."""
 URL = 24
 """Characters of a URL on an axis: its end tells requests apart."""
 
 
-def request_height(count: int, rate: Points) -> int:
+def request_height(count: int, below: Below) -> int:
     """Return the height of a plot of requests, px."""
-    return min(max(420, 110 + LINE_PX * count), MOST_PX) + (RATE_PX if rate else 0)
+    return min(max(420, 110 + LINE_PX * count), MOST_PX) + ROW_PX * len(below.rows)
 
 
-def request_axes(urls: Sequence[str], rate: Points) -> tuple[Axis, ...]:
-    """Return an axis with the URLs of requests, numbered from 1, and that of the link's rate."""
+def request_axes(urls: Sequence[str], below: Below) -> tuple[Axis, ...]:
+    """Return an axis with the URLs of requests, numbered from 1, and those of what is below."""
     every = math.ceil(len(urls) * LINE_PX / MOST_PX) or 1
     names = [short_name(url) for url in urls]
     ticks = {
@@ -525,18 +636,10 @@ def request_axes(urls: Sequence[str], rate: Points) -> tuple[Axis, ...]:
         for place, each in enumerate(names, start=1)
         if place % every == 0
     }
-    requests = Axis("", is_reversed=True, is_bare=True, ticks=ticks)
-    if not rate:
-        return (requests,)
-    share = RATE_PX / request_height(len(urls), rate)
-    below = Axis("Mbit/s", from_zero=True, heading="Forward link", share=share)
-    return (replace(requests, share=1 - share), below)
-
-
-def link_rate(rate: Points) -> list[Series]:
-    """Return the rate of the link below the requests."""
-    drawn = replace(line("forward link (Mbit/s)", rate), row=1, shape="steps", in_legend=False)
-    return [replace(drawn, colour="--muted", width=1.5)] if rate else []
+    share = ROW_PX / request_height(len(urls), below)
+    own = 1 - share * len(below.rows)
+    requests = Axis("", is_reversed=True, is_bare=True, ticks=ticks, share=own)
+    return (requests, *(replace(axis, share=share) for axis, _ in below.rows))
 
 
 # --- link -----------------------------------------------------------------------------------------
@@ -550,16 +653,20 @@ def slots(run: RunSeries, number: int) -> Plot | None:
     }
     if not columns["assigned"]:
         return None
+    series = [line(kind, points, style) for style, (kind, points) in enumerate(columns.items())]
+    marks = handover_marks([run], series)
     return Plot(
         key=f"slots-{number}",
         title=f"Return slots: assigned, used, free: {run.name}",
         caption="Bursts granted to the terminal, those of them that it sent, and those that no"
-        " terminal was granted; means over 1 s of the counts of a metrics interval.",
+        " terminal was granted; means over 1 s of the counts of a metrics interval."
+        + _in_words(marks),
         x=Axis(SINCE, from_zero=True),
         y=(Axis("Bursts per metrics interval", from_zero=True),),
-        series=[line(kind, points, style) for style, (kind, points) in enumerate(columns.items())],
+        series=series,
         height=300,
         table=side_by_side({f"{kind} (bursts)": points for kind, points in columns.items()}),
+        marks=marks,
     )
 
 
@@ -591,17 +698,19 @@ def adaptation(
         StackRow(dashed, "Mbit/s", rate),
         StackRow("Frames lost", "frames", points("link_lost_frames")),
     ]
+    marks = handover_marks([run], [line(dashed, rate)])
     drawn = stack(
         key=f"adaptation-{number}",
         title=f"MODCOD and rate against attenuation: {run.name}",
         caption="A frame is lost where Es/N0 is below what its MODCOD needs. The gateway learns of"
         " Es/N0 a round trip and up to a report period later, and keeps the profile's margin."
-        f" Frames sent: {sent or 'none'}.",
+        f" Frames sent: {sent or 'none'}." + _in_words(marks),
         rows=rows,
         more=[
             replace(line("needed (dB)", needed, 1), shape="steps"),
             replace(line("capacity (Mbit/s)", capacity, 1), shape="steps", row=2),
         ],
+        marks=marks,
     )
     columns = {"needed (dB)": needed, **{row.title: row.points for row in rows}}
     return replace(drawn, table=side_by_side(columns))
@@ -654,7 +763,7 @@ SHARES = (5, 25, 50, 75, 90, 95, 99)
 """Shares in the table of a distribution, %."""
 
 
-def lateness(runs: Iterable[RunSeries], limit_us: float | None) -> Plot | None:
+def lateness(runs: Sequence[RunSeries], limit_us: float | None) -> Plot | None:
     """Draw how late the emulator released packets."""
     series: list[Series] = []
     rows: list[tuple[str, ...]] = []
@@ -674,16 +783,18 @@ def lateness(runs: Iterable[RunSeries], limit_us: float | None) -> Plot | None:
     )
     if limit_us is not None:
         caption += f" Tolerance: {limit_us:g} µs for 99 of 100 packets of the scenario."
+    marks = handover_marks(runs, series)
     head = ("run and direction", "time (s)", "p99, mean over 1 s (µs)")
     return Plot(
         key="lateness",
         title="Release error of the emulator",
-        caption=caption,
+        caption=caption + _in_words(marks),
         x=Axis(SINCE, from_zero=True),
         y=(Axis("Release error, p99 (µs)", scale="log"),),
         series=series,
         height=280 + 20 * len(series),
         table=page.Table(head, rows, numbers=all_but(head, 1)),
+        marks=marks,
     )
 
 

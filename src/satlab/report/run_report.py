@@ -34,7 +34,6 @@ from satlab.report.page import (
     Page,
     Part,
     Plot,
-    Points,
     Row,
     Section,
     Table,
@@ -46,7 +45,7 @@ from satlab.report.page import (
 from satlab.report.published_page_metrics import SOURCE as PUBLISHED_SOURCE
 from satlab.report.published_page_metrics import published_ms
 from satlab.report.reported_run import ReportedRun
-from satlab.report.run_plots import Bulk, RunSeries
+from satlab.report.run_plots import Below, Bulk, RunSeries
 from satlab.report.run_tables import STATUS, mbits
 
 
@@ -361,23 +360,34 @@ class RunReport:
         until_s = max(ends_ms, default=0.0) / 1000
         falls = [
             run_plots.waterfall(
-                load, groups[group], number, until_s, self._link_rate(group, load, until_s)
+                load, groups[group], number, until_s, self._below(group, load, until_s)
             )
             for number, (group, load) in enumerate(typical.items(), start=1)
         ]
         loads = run_plots.page_distribution(self.rows, groups)
         return [plot for plot in (spread, loads, *falls) if plot]
 
-    def _link_rate(
+    def _below(
         self, group: PageGroup, load: collect.PageLoad | collect.PageObservation, until_s: float
-    ) -> Points:
-        """Return what the forward link carried during a load, Mbit/s by s since navigation start."""
+    ) -> Below:
+        """Return what link and host did during a load, by s since navigation start."""
         run = self._run(group.run_id)
         start_s = load.start_unix_s - run.manifest.started_unix_s
         found = read.series(run.frame, "link_rate_bps", direction="forward")
-        during = [(t_s - start_s, rate * 1e-6) for t_s, rate in found]
-        during = [(t_s, rate) for t_s, rate in during if 0 <= t_s <= until_s]
-        return during if any(rate for _, rate in during) else []
+        rate = [(t_s - start_s, bps * 1e-6) for t_s, bps in found if 0 <= t_s - start_s <= until_s]
+        moved = [(t_s - start_s, what) for t_s, what in read.handovers(run.frame)]
+        begins_ms = [0.0, *(ends_ms for ends_ms, *_ in load.cpu_curve)]
+        steps = [
+            (begin_ms / 1000, own, host)
+            for begin_ms, (_, own, host) in zip(begins_ms, load.cpu_curve, strict=False)
+            if begin_ms / 1000 <= until_s
+        ]
+        return Below(
+            rate if any(mbps for _, mbps in rate) else (),
+            [(t_s, own) for t_s, own, _ in steps],
+            [(t_s, host) for t_s, _, host in steps],
+            [(t_s, what) for t_s, what in moved if 0 <= t_s <= until_s],
+        )
 
     def _typical_load(self, group: PageGroup) -> collect.PageLoad | None:
         """Return the load whose Page Load Time is nearest the median."""
@@ -405,7 +415,7 @@ class RunReport:
         until_s = max(ends_ms, default=0.0) / 1000
         return [
             observed_page_loads.phases(
-                one, number, until_s, self._link_rate(one.group, one.load, until_s)
+                one, number, until_s, self._below(one.group, one.load, until_s)
             )
             for number, one in enumerate(loads, start=1)
         ]

@@ -51,6 +51,24 @@ def test_values_are_where_the_axes_say() -> None:
     assert {"0", "4", "10", "Time (s)", "MB", "ms", "Delay", "A <plot>"} <= set(texts(PLOT))
 
 
+def test_of_labels_that_would_cover_each_other_the_first_stays() -> None:
+    lines = [
+        (1, "handover"),
+        (1.5, ""),
+        (1.6, "to GW 6"),
+        (4, "to GW 1"),
+        (9.8, "the end"),
+        (9, "x"),
+    ]
+    plot = replace(PLOT, marks=[Mark("x", at, label=label) for at, label in lines])
+    assert [text for text in texts(plot) if text in {label for _, label in lines}] == [
+        "handover",
+        "to GW 1",
+        "the end",
+    ]
+    assert sum(one.get("stroke-dasharray") == "2 4" for one in elements(plot)) == len(lines)
+
+
 def test_legends_are_in_their_rows_and_can_be_left_out() -> None:
     assert {"a line", "steps", "marks <b>"} <= set(texts(PLOT))
     assert "a line" not in texts(replace(PLOT, has_legend=False))

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from satlab.common.errors import ConfigError
 from satlab.link import modcods
 from satlab.report import html as html_page
 from satlab.report import measurements as read
+from satlab.report import page as page_data
 from satlab.report import plot_svg, plotly, reported_run, run_names, run_plots, run_tables
 from satlab.report.measurements import SummaryRecord
 from satlab.report.page import Cell, Plot, Series, Table, per_second
@@ -303,7 +305,7 @@ def test_every_plot_has_its_table_and_its_axes_have_units(runs: list[Path]) -> N
         titles = [document[key]["title"]["text"] for key in document if "axis" in key]
         for title in [title for title in titles if title]:
             assert re.search(
-                r"\((s|ms|µs|Mbit/s|%)\)$|^(MB|ms|packets|dB|id|frames|Mbit/s)$", title
+                r"\((s|ms|µs|Mbit/s|%)\)$|^(MB|ms|packets|dB|id|frames|cores|Mbit/s)$", title
             ), title
 
 
@@ -673,6 +675,59 @@ def test_a_plot_of_a_transfer_ends_with_it(runs: list[Path], tmp_path: Path) -> 
     assert top == pytest.approx(1.15 * plan["forward"]["tcp_goodput_bps"] / 1e6), "of the link"
 
 
+HANDOVERS = (
+    (2.0, {"handover": {"waiting": "keep", "delay_ms": 20}}),
+    (3.0, {"gateway": {"id": 6, "waiting": "keep"}}),
+    (3.5, {"delay_ms": 30.0}),
+    (99.0, {"gateway": {"id": 0, "waiting": "keep"}}),
+)
+
+
+def test_handovers_are_lines_in_the_plots_over_time(tmp_path: Path) -> None:
+    run = example_run.write(tmp_path, Example(duration_s=6, changes=HANDOVERS))
+    fade(run)
+    drawn = plots_of(see(run))
+    for key in ("goodput", "window-1", "adaptation-1", "lateness"):
+        lines = [mark for mark in drawn[key].marks if mark.axis == "x"]
+        assert [(round(mark.at, 1), mark.label) for mark in lines] == [
+            (2, "handover"),
+            (3, "to GW 6"),
+        ], key
+        assert "Dotted lines: handovers" in drawn[key].caption
+        assert "to GW 6</text>" in plot_svg.drawing(drawn[key])
+    path = run / "raw" / "link.jsonl"
+    refused = [json.loads(text) for text in path.read_text().splitlines()]
+    refused = [line | {"error": "no"} if line["type"] == "change" else line for line in refused]
+    path.write_text("".join(json.dumps(line) + "\n" for line in refused))
+    seal(run)
+    assert not [mark for mark in plots_of(see(run))["goodput"].marks if mark.axis == "x"]
+
+
+def test_handovers_of_several_runs_are_one_line_if_all_have_them(tmp_path: Path) -> None:
+    more = (*HANDOVERS, (4.5, {"gateway": {"id": 1, "waiting": "keep"}}))
+    runs = [
+        example_run.write(tmp_path, Example(run_id=name, duration_s=6, changes=changes))
+        for name, changes in (("one", HANDOVERS), ("two", more))
+    ]
+    change(runs[1] / "manifest.json", arguments={"cong_control": "bbr"})
+    lines = [mark for mark in plots_of(see(*runs))["goodput"].marks if mark.axis == "x"]
+    assert [mark.label for mark in lines][:2] == ["handover", "to GW 6"]
+    assert "to GW 1, " in lines[2].label and "bbr" in lines[2].label
+
+
+def test_many_handovers_are_lines_without_labels_and_very_many_are_none() -> None:
+    def lines(count: int) -> list[page_data.Mark]:
+        labels = {"direction": "forward", "to": "another link"}
+        found = [Record("link_handovers", 1.0, labels, t_s=n / 100) for n in range(count)]
+        table = pl.concat(tables(Identity("r", "s", "leo", "lab"), found))
+        whole = Series("all", [0.0, 99.0], [0.0, 0.0])
+        return run_plots.handover_marks([RunSeries("r", table, 0.0)], [whole])
+
+    assert {mark.label for mark in lines(8)} == {"handover"}
+    assert [mark.label for mark in lines(9)] == [""] * 9
+    assert not lines(10_000)
+
+
 def test_command_repeats_the_run(runs: list[Path]) -> None:
     assert f"./satlab report {runs[0]}" in page(runs[:1])
     assert see(runs[0]).runs[0].command() == (
@@ -695,7 +750,7 @@ def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
     middle = loads.index(sorted(loads)[1]) + 1
     assert f"Load {middle} of HTTP/1.1" in fall.caption
     assert len(fall.table.rows) == 75
-    (requests,) = fall.y
+    requests = fall.y[0]
     assert list(requests.ticks or {}) == list(range(1, 76)), "a URL each"
     assert (requests.ticks or {})[1] == run_plots.short_name(str(fall.table.rows[0][0]))
 
@@ -708,20 +763,40 @@ def test_the_rate_of_the_link_is_below_the_requests(runs: list[Path]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     seal(runs[1])
     fall = plots_of(see(runs[1]))["waterfall-1"]
-    _, link = fall.y
-    (rate,) = (one for one in fall.series if isinstance(one, Series))
+    _, link, cpu = fall.y
+    rate = series_of(fall)["forward link (Mbit/s)"]
     assert (link.heading, link.title, rate.row) == ("Forward link", "Mbit/s", 1)
+    assert (cpu.heading, series_of(fall)["browser (cores)"].row) == ("CPU", 2)
     assert 0 <= float(rate.x[0]) < 1, "since navigation start"
     assert set(rate.y) == {7.0}
 
 
+def test_cores_and_handovers_are_beside_the_requests(tmp_path: Path) -> None:
+    """The load starts with the first job; a step of the curve is drawn from its begin."""
+    example = Example(duration_s=0, loads={"h1": 1}, observed=1, changes=HANDOVERS)
+    drawn = plots_of(see(example_run.write(tmp_path, example)))
+    for key in ("waterfall-1", "phases-1"):
+        fall = drawn[key]
+        requests, *_, cpu = fall.y
+        own, host = (series_of(fall)[name] for name in ("browser (cores)", "host (cores)"))
+        assert (cpu.heading, cpu.title, own.shape) == ("CPU", "cores", "steps")
+        assert own.row == host.row == len(fall.y) - 1
+        assert (own.x[0], own.y[0], own.x[7], own.y[7]) == (0, 0.1, 0.7, 0.9)
+        assert set(host.y) == {1.1} and "CPU: cores that" in fall.caption
+        assert requests.share > 0.8 > cpu.share
+    labels = [mark.label for mark in drawn["waterfall-1"].marks]
+    assert labels == ["RS", "FCP", "PLT", "handover", "to GW 6"]
+    change_load(tmp_path / example.run_id, cpu_curve=[])  # of an earlier version
+    assert len(plots_of(see(tmp_path / example.run_id))["waterfall-1"].y) == 1
+
+
 def test_many_requests_have_some_of_their_urls_and_long_ones_their_ends() -> None:
     urls = [f"https://site/{'a' * 50}/{number}.js" for number in range(300)]
-    (axis,) = run_plots.request_axes(urls, [])
+    (axis,) = run_plots.request_axes(urls, run_plots.Below())
     assert 50 < len(axis.ticks or {}) <= 100
     assert {len(name) for name in (axis.ticks or {}).values()} == {run_plots.URL}
     assert (axis.ticks or {})[300].endswith("/299.js")
-    assert run_plots.request_height(300, []) == run_plots.MOST_PX
+    assert run_plots.request_height(300, run_plots.Below()) == run_plots.MOST_PX
 
 
 def test_loads_are_drawn_as_distributions_and_a_cut_off_one_is_longer_than_all(
@@ -828,31 +903,71 @@ def test_every_plot_is_a_picture_before_scripts_run(runs: list[Path]) -> None:
     assert not re.search(r"nan|inf\b", picture)
 
 
+PRINTED = """return [...document.querySelectorAll('.plot:has(.static)')].map(plot => {
+  const picture = plot.querySelector('.static'), box = picture.getBoundingClientRect();
+  const live = plot.querySelector('.live').getBoundingClientRect();
+  return {edges: box.left >= 0 && box.right <= 701, height: box.height, live: live.height,
+          scale: box.width / picture.viewBox.baseVal.width};
+})"""
+
+
 @pytest.mark.browser
-def test_a_report_is_printed_with_its_plots(runs: list[Path], tmp_path: Path) -> None:
-    """Also before its scripts ran, and in a dark browser; nothing reaches beyond the page."""
+@pytest.mark.parametrize("scripts", [False, True])
+def test_a_report_is_printed_with_its_plots(
+    runs: list[Path], tmp_path: Path, scripts: bool
+) -> None:
+    """Before and after its scripts ran, and in a dark browser. Nothing reaches beyond the page, and
+    a waterfall has most of one.
+    """
     from tests.browser import chromium
 
     out = report.build(gathered(runs), tmp_path / "page.html", "demo")
-    browser = chromium.browser(scripts=False)
+    browser = chromium.browser(scripts=scripts)
     try:
         browser.get(out.as_uri())
+        if scripts:
+            drawn = "return document.querySelectorAll('.drawn').length"
+            count = len(plots_of(see(*runs)))
+            chromium.until(lambda: browser.execute_script(drawn) == count, "all plots")
         dark = {"name": "prefers-color-scheme", "value": "dark"}
         media = {"media": "print", "features": [dark]}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         size = {"width": 700, "height": 990, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        shown = (
-            "return [...document.querySelectorAll('.plot:has(.static)')].map(p => {"
-            " const box = p.querySelector('.static').getBoundingClientRect();"
-            " return [box.left >= 0, box.right <= 701, box.height > 100];})"
-        )
-        found = browser.execute_script(shown)
+        found = browser.execute_script(PRINTED)
         assert len(found) == sum(not one.folded for one in plots_of(see(*runs)).values())
-        assert all(all(each) for each in found)
+        for one in found:
+            assert one["edges"] and one["live"] == 0, one
+            assert 100 < one["height"] < 900 and one["scale"] > 0.5, one
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 700
         ground = "return getComputedStyle(document.documentElement).getPropertyValue('--card')"
         assert browser.execute_script(ground).strip() == "#ffffff"
+    finally:
+        browser.quit()
+
+
+LABELS = """return [...document.querySelectorAll('.annotation')]
+  .filter(label => label.style.visibility !== 'hidden')
+  .map(label => { const box = label.getBoundingClientRect();
+    return [label.textContent, label.closest('.live').dataset.figure, box.left, box.right, box.top]; })"""
+
+
+@pytest.mark.browser
+def test_labels_of_lines_do_not_cover_each_other_on_a_phone(tmp_path: Path) -> None:
+    from tests.browser import chromium
+
+    near = tuple((2 + n / 2, {"handover": {"waiting": "keep"}}) for n in range(7))
+    run = example_run.write(tmp_path, Example(duration_s=6, changes=near))
+    out = report.build(gathered([run]), tmp_path / "page.html", "demo")
+    browser = chromium.browser(width=390)
+    try:
+        browser.get(out.as_uri())
+        drawn = "return document.querySelectorAll('.drawn .main-svg').length"
+        chromium.until(lambda: browser.execute_script(drawn) >= 3, "the plots")
+        labels = [label for label in browser.execute_script(LABELS) if label[0] == "handover"]
+        of_goodput = [label for label in labels if label[1] == "goodput"]
+        assert 2 <= len(of_goodput) < len(near)
+        assert all(a[3] <= b[2] for a, b in pairwise(of_goodput))
     finally:
         browser.quit()
 

@@ -29,7 +29,7 @@ def rebuild(
     _check(folders)
     runs = {}
     for folder in folders:
-        for problem in collect.verify(folder):
+        for problem in _problems(folder):
             log.line(f"warning: {folder}: {problem}")
         runs[folder] = sandboxed_reader.collected(folder)
     title = "satlab: " + ", ".join(f.name for f in folders[:3])
@@ -41,6 +41,13 @@ def rebuild(
     for folder in folders:
         chown_to_caller(folder)
     return [run.records for run in runs.values()], path
+
+
+def _problems(folder: Path) -> list[str]:
+    """Return why figures are not those of the run: it has no end, or its raw files have changed."""
+    if collect.manifest(folder).ended_unix_s is None:  # digests come with the end
+        return ["the run has not ended, or was killed: this report has what it has written so far"]
+    return collect.verify(folder)
 
 
 def _build_in(folder: Path, runs: dict[Path, collect.Collected], title: str) -> None:
@@ -92,7 +99,7 @@ def _check(folders: list[Path]) -> None:
         try:
             collect.manifest(folder)
         except collect.RunFolderError as error:
-            remedy = "a run folder holds a readable manifest.json"
-            faults.append(Fault(str(folder), str(error), remedy))
+            reason = str(error).removeprefix(f"{folder} ")
+            faults.append(Fault(str(folder), reason, "name a folder of runs/"))
     if faults:
         raise ConfigError("not all of these are runs", faults)

@@ -7,6 +7,7 @@ import pytest
 import collect
 from collect.fixtures import example_run
 from collect.fixtures.example_run import Example
+from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError
 from satlab.run import rebuild_report, sandboxed_reader
 
@@ -42,3 +43,19 @@ def test_a_har_without_observed_loads_is_refused_with_the_way_to_get_some(tmp_pa
         rebuild_report.export([run], tmp_path / "loads.har", has_series=False)
     assert [fault.remedy for fault in caught.value.faults] == ["run with --set observed=1"]
     assert not (tmp_path / "loads.har").exists()
+
+
+def test_a_run_that_is_still_written_is_named_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files have no digests yet, which is no fault of theirs."""
+    monkeypatch.setattr(sandboxed_reader, "collected", sandboxed_reader.without_writing)
+    run = example_run.write(tmp_path, Example(duration_s=2))
+    about = json.loads((run / "manifest.json").read_text())
+    open_ended = about | {"ended_unix_s": None, "status": "running", "files": {}}
+    (run / "manifest.json").write_text(json.dumps(open_ended))
+    said: list[str] = []
+    monkeypatch.setattr(ProgressLog, "line", lambda _, text: said.append(text))
+    rebuild_report.rebuild([run], tmp_path / "page.html", ProgressLog(quiet=True))
+    (warning,) = said
+    assert warning.startswith(f"warning: {run}: the run has not ended")

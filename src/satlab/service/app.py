@@ -138,9 +138,11 @@ def _answer_errors(app: FastAPI) -> None:
         return JSONResponse(error.body, error.status)
 
     @app.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> Response:
+    async def http_error(request: Request, error: HTTPException) -> Response:
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             return Response(status_code=error.status_code, headers=error.headers)
+        if request.url.path.startswith(f"{PAGES}/"):  # of no route: those have pages of their own
+            return rendering.problem(request, error.status_code, rendering.NO_SUCH_PAGE)
         return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)

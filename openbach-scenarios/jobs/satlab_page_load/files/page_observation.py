@@ -117,6 +117,7 @@ def document(record: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, A
         "first_contentful_paint_ms",
         "largest_contentful_paint_ms",
         "page_load_time_ms",
+        "cpu_curve",
     )
     return {"schema": "satlab/page-observation/1", **{name: record[name] for name in kept}, **found}
 

@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 import browser_logs
 import collect_agent
 import page_observation
+from cpu_curve import CpuCurve
 from firefox import HEIGHT, WIDTH, Firefox, write_profile
 from jobkit import JobError, argument_parser, need, page_name, real, run_job, whole
 from page_scripts import AWAIT_CLICK, READ_INTERACTION, READ_TIMELINE, YARDSTICK
@@ -323,10 +324,12 @@ def load(
             if cpu_slowdown > 1:
                 driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": cpu_slowdown})
             record["yardstick_ms"] = yardstick_ms(driver)
-            before, waited_before = cpu_seconds(), thread_waits()
+            before, waited_before, curve = cpu_seconds(), thread_waits(), CpuCurve()
             started = time.monotonic()
             record["start_unix_s"] = time.time()
-            timed_out = navigate(driver, target.url)
+            with curve:
+                timed_out = navigate(driver, target.url)
+            record["cpu_curve"] = curve.samples
             record["wall_s"] = round(time.monotonic() - started, 3)
             after, waited_after = cpu_seconds(), thread_waits()
             record["cpu_user_s"], record["cpu_system_s"] = (
@@ -363,8 +366,11 @@ def observe(
     try:
         with fresh_browser(target, programs, timeout_s, is_observed=True, logs=logs) as driver:
             trace = page_observation.Trace(driver)
+            curve = CpuCurve()
             record["start_unix_s"] = time.time()
-            timed_out = navigate(driver, target.url)
+            with curve:
+                timed_out = navigate(driver, target.url)
+            record["cpu_curve"] = curve.samples
             if timed_out:
                 record |= {"status": "censored", "reason": f"no load event within {timeout_s:g} s"}
             timeline = driver.execute_async_script(READ_TIMELINE, not timed_out)
@@ -431,6 +437,7 @@ def empty_record(target: Target, programs: Programs, index: int) -> dict[str, An
         "cpu_wait_longest_s": None,
         "yardstick_ms": None,
         "cpu_slowdown": 1.0,
+        "cpu_curve": [],
         "long_tasks_ms": None,
         "resources": [],
     }

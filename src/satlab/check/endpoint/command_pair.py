@@ -267,6 +267,9 @@ def parse(
         needed.append(programs_folder(program))
         if fault := not_shown(option, needed[-1]):
             faults.append(fault)
+    programs = dict(zip(texts, words, strict=True)) if len(words) == len(texts) else {}
+    found = (leads_away(option, Path(each[0]), needed) for option, each in programs.items())
+    faults += filter(None, found)
     if faults:
         raise ConfigError("the commands of the endpoints", faults)
     client_words, server_words = words
@@ -307,6 +310,18 @@ def not_shown(option: str, path: Path) -> Fault | None:
             option, f"{path} is or leads over a symbolic link", "name what the link leads to"
         )
     return None
+
+
+def leads_away(option: str, program: Path, shown: Iterable[Path]) -> Fault | None:
+    """Return why a program that is a link would not start in a sandbox that shows these paths; None
+    if it would. The Python of a virtual environment is a link to another one.
+    """
+    target = program.resolve()
+    if not outside_the_host_programs([target]) or any(map(target.is_relative_to, shown)):
+        return None
+    folder = target.parent.parent if target.parent.name == "bin" else target.parent
+    reason = f"{program} leads to {target}, which the sandbox would not show"
+    return Fault(option, reason, f"add --allow-read {folder}")
 
 
 def outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from satlab.check.conftest import transfer_request
-from satlab.check.endpoint import command_pair
+from satlab.check.endpoint import command_pair, lockstep
 from satlab.check.endpoint.command_pair import CommandLinePair
 from satlab.check.endpoint.pair import CLIENT, SERVER, TransferRequest
 from satlab.check.sandboxed_program import ExitReport
@@ -57,6 +57,30 @@ def test_the_folder_of_a_program_is_readable_unless_the_host_s(tmp_path: Path) -
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert command_pair.parse(str(program), "cat").allow_read == (tmp_path.resolve(),)
+
+
+def test_a_python_that_the_sandbox_would_not_show_is_named_before_it_starts(tmp_path: Path) -> None:
+    """That of a virtual environment is a link: to the host's, or to one that somebody built."""
+    built, environment = tmp_path / "built" / "bin", tmp_path / "venv" / "bin"
+    built.mkdir(parents=True)
+    environment.mkdir(parents=True)
+    (built / "python3").write_text("#!/bin/sh\n")
+    (built / "python3").chmod(0o755)
+    link = environment / "python"
+    link.symlink_to(built / "python3")
+    for parse, client in (
+        (command_pair.parse, "--client-cmd"),
+        (lockstep.parse, "--virtual-client"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            parse(str(link), "cat", [tmp_path / "venv"])
+        (fault,) = caught.value.faults
+        assert fault.place == client and "which the sandbox would not show" in fault.reason
+        assert fault.remedy == f"add --allow-read {tmp_path / 'built'}"
+        assert tmp_path / "built" in parse(str(link), "cat", [tmp_path / "built"]).allow_read
+    link.unlink()
+    link.symlink_to("/usr/bin/cat")
+    assert lockstep.parse(str(link), "cat").words["client"] == (str(link),)
 
 
 def test_unsupported_cases_have_a_reason(tmp_path: Path) -> None:

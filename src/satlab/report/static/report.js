@@ -43,12 +43,27 @@
     return resolve(merged, style);
   };
 
+  // Of labels that would cover each other the first one stays.
+  const thin = place => {
+    const shown = [];
+    for (const label of place.querySelectorAll(".annotation")) {
+      const box = label.getBoundingClientRect();
+      const covers = other => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom;
+      const isHidden = shown.some(covers);
+      label.style.visibility = isHidden ? "hidden" : "";
+      if (!isHidden) shown.push(box);
+    }
+  };
+
   const places = () => [...document.querySelectorAll("[data-figure]")].filter(place => !place.closest("details:not([open])"));
   const plot = (place, style) => {
     const { data, layout } = figures[place.dataset.figure];
     place.parentElement.classList.add("drawn"); // in place of the picture
     const height = parseInt(getComputedStyle(place).minHeight, 10);
+    const isNew = !place.on;
     Plotly.react(place, resolve(data, style), { ...themed(layout, style), height }, config);
+    if (isNew) place.on("plotly_afterplot", () => thin(place));
+    thin(place);
   };
   const draw = () => {
     const style = getComputedStyle(document.documentElement);

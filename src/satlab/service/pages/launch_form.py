@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
+from satlab.common import plain_words
 from satlab.common.errors import ConfigError
 from satlab.common.paths import shipped_profiles
 from satlab.lab import web_target
@@ -134,7 +135,7 @@ def read(form: Form, given: Mapping[str, str]) -> FormRequest:
         if text and each.choices and text not in each.choices:
             faults[each.id] = f"Choose one of {', '.join(each.choices)}"
         elif text and not _is(each.kind, text):
-            faults[each.id] = _not_a_number(each.kind, text)
+            faults[each.id] = _not_a_number(each, text)
         elif text and (
             beyond := [fault for use in each.bounds if (fault := out_of_bounds(use, text))]
         ):
@@ -171,12 +172,11 @@ def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> 
     return None
 
 
-def _not_a_number(kind: Kind, text: str) -> str:
-    if kind == "integer":
+def _not_a_number(asked: Field, text: str) -> str:
+    if asked.kind == "integer":
         return "This is not a whole number"
-    share = text.removesuffix("%").strip()
-    is_share = share != text and _is("number", share)
-    return "This is not a number" + (f": write {float(share) / 100:g}" if is_share else "")
+    correct = plain_words.correct_number(text, asked.unit)
+    return "This is not a number" + (f": write {correct}" if correct else "")
 
 
 def _is(kind: Kind, text: str) -> bool:

@@ -40,6 +40,7 @@ _TITLES = {
     413: "Too large",
     429: "Too many requests",
 }
+NO_SUCH_PAGE = "There is no such page, scenario, run or report. It may have been removed."
 SESSION_ENDED = (
     "Your session has ended. Log in, then go back in the browser: it has kept what you typed."
 )
@@ -67,9 +68,7 @@ class Page(APIRoute):
                     return problem(request, error.status, SESSION_ENDED, "Log in first")
                 message = error.body.get("error") or error.body.get("msg") or ""
                 if error.status == HTTPStatus.NOT_FOUND:  # OpenBACH's words name tables
-                    message = (
-                        "There is no such page, scenario, run or report. It may have been removed."
-                    )
+                    message = NO_SUCH_PAGE
                 return problem(request, error.status, str(message))
             except RequestValidationError as error:
                 places = ", ".join(str(fault["loc"][-1]) for fault in error.errors())

@@ -216,6 +216,9 @@ def _parsed(text: str | bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ApiError(HTTPStatus.BAD_REQUEST, f"It is not JSON: {error.msg}, {place}") from error
+    except UnicodeDecodeError as error:
+        what = "It is not text in UTF-8: choose a scenario's JSON file, or save it as UTF-8"
+        raise ApiError(HTTPStatus.BAD_REQUEST, what) from error
     except ValueError as error:
         raise ApiError(HTTPStatus.BAD_REQUEST, f"It is not JSON: {error}") from error
     if not isinstance(document, dict):

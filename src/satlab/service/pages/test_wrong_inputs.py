@@ -47,6 +47,15 @@ def sentences(answer: Any) -> list[str]:
         ),
         ("ping", PING | {"link.loss": "-0.1"}, "This must be 0 to 1"),
         ("ping", PING | {"link.loss": "1%"}, "This is not a number: write 0.01"),
+        ("ping", PING | {"link.queue_bdp": "0,5"}, "This is not a number: write 0.5"),
+        ("ping", PING | {"link.jitter_ms": "5 ms"}, "This is not a number: write 5"),
+        (
+            "ping",
+            PING | {"link.loss_model": "bursts"},
+            "This is not of the form that is asked for (Loss process besides independent losses:"
+            " gilbert-elliott:P,R[,STEP_MS[,MIN_BURST_MS]], bursts:PERIOD_MS,DURATION_MS or"
+            " trace:FILE)",
+        ),
         (
             "ping",
             PING | {"link.profile": "geoo"},
@@ -54,7 +63,17 @@ def sentences(answer: Any) -> list[str]:
             " leo",
         ),
     ],
-    ids=["page", "two queues", "duration", "negative", "percent", "profile"],
+    ids=[
+        "page",
+        "two queues",
+        "duration",
+        "negative",
+        "percent",
+        "comma",
+        "unit",
+        "form",
+        "profile",
+    ],
 )
 def test_a_wrong_launch_is_explained(
     scenario: str, form: dict[str, str], said: str, runner: TestClient, context: Context
@@ -83,6 +102,22 @@ def test_a_wrong_text_is_explained(
     (sentence,) = sentences(answer)
     assert sentence.startswith(said)
     assert context.catalog.scenario("satlab", "ping") == before
+
+
+def test_a_file_that_is_no_text_is_explained(runner: TestClient) -> None:
+    said = ["It is not text in UTF-8: choose a scenario's JSON file, or save it as UTF-8"]
+    for content in (b"\x89PNG\r\n", '{"name": "caf\xe9"}'.encode("latin-1")):
+        answer = upload(runner, content)
+        assert (answer.status_code, sentences(answer)) == (400, said)
+
+
+def test_an_address_without_a_page_is_explained(runner: TestClient, anonymous: TestClient) -> None:
+    for client in (runner, anonymous):
+        answer = client.get("/ui/nowhere")
+        assert answer.status_code == 404
+        (said,) = sentences(answer)
+        assert said.startswith("There is no such page")
+    assert runner.get("/nowhere").json() == {"error": "Not Found"}, "programs get JSON"
 
 
 def test_what_is_too_large_is_explained(runner: TestClient) -> None:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How many cores a job's programs, and all programs of the host, keep busy over time."""
+
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+STEP_S = 0.1
+MOST = 600
+"""Samples that are kept; of more each two become one, and the step doubles."""
+CPUCLOCK_SCHED = 2
+"""Kind of the clock of a process's CPU time (the kernel's include/linux/posix-timers.h). It counts
+ns at the cost of one system call; /proc counts ticks of 10 ms.
+"""
+IDLE = slice(3, 5)
+"""Idle time and waits for disks, among the times of /proc/stat (proc(5))."""
+
+Sample = tuple[float, float, float]
+
+
+class CpuCurve:
+    """Samples CPU time from a thread while it is entered. `samples`: ms since it was entered, at the
+    end of a step; cores that the processes below this one kept busy in the step; cores that all
+    programs kept busy.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self._step_s = STEP_S
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._seen: set[str] = set()
+        self._known = {os.getpid()}
+        self._own_s: dict[int, float] = {}
+        self._find()
+        self._own_s = self._read()
+
+    def __enter__(self) -> "CpuCurve":
+        self._began_s = self._last_s = time.monotonic()
+        self._host_s = busy_s()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._ends.wait(self._step_s):
+            self._take()
+        if time.monotonic() - self._last_s > STEP_S / 2:  # in less there are too few ticks
+            self._take()
+
+    def _take(self) -> None:
+        self._find()
+        own_s, host_s, now_s = self._read(), busy_s(), time.monotonic()
+        length_s = max(now_s - self._last_s, 1e-3)
+        used_s = sum(used - self._own_s.get(pid, 0.0) for pid, used in own_s.items())
+        self.samples.append(
+            (
+                round(1000 * (now_s - self._began_s), 1),
+                round(used_s / length_s, 2),
+                round(max(0.0, host_s - self._host_s) / length_s, 2),
+            )
+        )
+        self._own_s, self._host_s, self._last_s = own_s, host_s, now_s
+        if len(self.samples) == MOST:
+            pairs = zip(self.samples[::2], self.samples[1::2], strict=True)
+            self.samples = [_joined(first, second) for first, second in pairs]
+            self._step_s *= 2
+
+    def _find(self) -> None:
+        """Look at the processes that are new: a child of a known one is known, too."""
+        new = set(os.listdir("/proc")) - self._seen  # noqa: PTH208 - a third of the time
+        self._seen |= new
+        parents = {}
+        for pid in map(int, filter(str.isdigit, new)):
+            with contextlib.suppress(OSError):  # it has just ended
+                text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+                parents[pid] = int(text.rpartition(")")[2].split()[1])
+        while found := {p for p, parent in parents.items() if parent in self._known} - self._known:
+            self._known |= found
+
+    def _read(self) -> dict[int, float]:
+        """Return the CPU seconds of each process below this one."""
+        used = {}
+        for pid in self._known - {os.getpid()}:
+            with contextlib.suppress(OSError):  # it has ended
+                used[pid] = time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
+        return used
+
+
+def busy_s() -> float:
+    """Return the CPU seconds of all programs of the host since it started, those of other machines
+    left out.
+    """
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        times = list(map(int, file.readline().split()[1:8]))
+    return (sum(times) - sum(times[IDLE])) / os.sysconf("SC_CLK_TCK")
+
+
+def _joined(a: Sample, b: Sample) -> Sample:
+    return b[0], round((a[1] + b[1]) / 2, 2), round((a[2] + b[2]) / 2, 2)
