@@ -116,8 +116,10 @@ def test_t60_a_program_behind_a_link_shows_no_folder_of_another(
     (closed / "program").chmod(0o755)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "program").symlink_to(closed / "program")
-    found = command_pair.parse(str(tmp_path / "theirs" / "program"), "cat")
-    assert found.allow_read == (tmp_path / "theirs",)
+    with pytest.raises(ConfigError) as refusal:
+        command_pair.parse(str(tmp_path / "theirs" / "program"), "cat")
+    (fault,) = refusal.value.faults
+    assert "which the sandbox would not show" in str(fault)
     (tmp_path / "link").symlink_to(closed)
     for parse in (command_pair.parse, lockstep.parse):
         with pytest.raises(ConfigError) as refusal:

@@ -47,6 +47,6 @@ def test_cores_of_processes_below_this_one_are_counted_and_of_others_are_the_hos
 def test_a_long_curve_has_longer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_curve, "MOST", 4)
     samples = curve_of_a_burning_grandchild()
-    assert len(samples) < 4
-    assert samples[-1][0] - (samples[-2][0] if samples[1:] else 0) > 150
+    assert len(samples) < 4, "at 100 ms it would be five at least"
+    assert samples[-1][0] > 450, "the whole time is in it"
     assert 0.3 < seconds(samples, 1) < 1

@@ -267,9 +267,10 @@ def parse(
         needed.append(programs_folder(program))
         if fault := not_shown(option, needed[-1]):
             faults.append(fault)
-    programs = dict(zip(texts, words, strict=True)) if len(words) == len(texts) else {}
-    found = (leads_away(option, Path(each[0]), needed) for option, each in programs.items())
-    faults += filter(None, found)
+    if not faults:
+        pairs = zip(texts, words, strict=True)
+        found = (leads_away(option, Path(each[0]), needed) for option, each in pairs)
+        faults += filter(None, found)
     if faults:
         raise ConfigError("the commands of the endpoints", faults)
     client_words, server_words = words

@@ -140,11 +140,12 @@ def parse(
         own = [command_pair.programs_folder(program), *map(Path, files.values())]
         faults += [fault for path in own if (fault := command_pair.not_shown(option, path))]
         needed += own
-    faults += [
-        fault
-        for side, (name, *_) in words.items()
-        if (fault := command_pair.leads_away(f"--virtual-{side}", Path(name), needed))
-    ]
+    if not faults:
+        faults += [
+            fault
+            for side, (name, *_) in words.items()
+            if (fault := command_pair.leads_away(f"--virtual-{side}", Path(name), needed))
+        ]
     if faults:
         raise ConfigError("the programs of the virtual clock", faults)
     return LockstepPair(words, command_pair.outside_the_host_programs(needed), environment or {})
