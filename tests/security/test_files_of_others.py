@@ -273,7 +273,7 @@ def test_t71_a_check_of_another_shape_is_refused(tmp_path: Path, change: object)
     }
     file = tmp_path / "check.json"
     file.write_text(json.dumps(whole | change) if isinstance(change, dict) else "[" * 100_000)
-    with pytest.raises(ConfigError, match="is no check.json"):
+    with pytest.raises(ConfigError, match=r"is no check\.json"):
         check_file.read(file)
 
 

@@ -197,7 +197,7 @@ def test_t63_nothing_breaks_out_of_the_matrix_of_checks(tmp_path: Path, text: st
         case["samples"][0] |= {"case": text, "reason": text}
         (tmp_path / name).write_text(json.dumps(content))
     if "\ud800" in text:
-        with pytest.raises(ConfigError, match="is no check.json"):
+        with pytest.raises(ConfigError, match=r"is no check\.json"):
             matrix_page.read([tmp_path / "a"])
         return
     matrix = matrix_page.read([tmp_path / "a", tmp_path / "b"])
