@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //! First-in-first-out store of packets with a time each, without an allocation per packet.
 //!
-//! Packets lie in segments, one after another and each in one piece. A segment that is read is
-//! written again first, so the ring touches as much memory as it held bytes at most, and a short
-//! queue stays in the cache, whatever its limit. Memory is kept until the ring ends.
+//! Packets lie in segments, one after another and each in one piece. The segment that was read last
+//! is written next. So the ring uses no more memory than its packets ever took, and a short queue
+//! stays in the cache, whatever its limit. Memory is kept until the ring ends.
 
 use crate::{Nanos, Volume};
 use std::collections::VecDeque;
@@ -32,8 +32,10 @@ impl Ring {
             last.extend_from_slice(packet);
             return;
         }
-        let spare = self.spare.pop().filter(|_| packet.len() <= SEGMENT);
-        let mut next = spare.unwrap_or_else(|| Vec::with_capacity(SEGMENT.max(packet.len())));
+        let mut next = match self.spare.pop() {
+            Some(spare) if packet.len() <= SEGMENT => spare,
+            _ => Vec::with_capacity(SEGMENT.max(packet.len())),
+        };
         next.extend_from_slice(packet);
         self.segments.push_back(next);
     }

@@ -16,7 +16,7 @@ GRANTABLE = {
     "net_admin": "routes, packet filter and the sysctls of the node's network namespace",
     "net_raw": "raw and packet sockets: ping, captures",
     "net_bind_service": "ports below 1024",
-    privileges.TUN: "with net_admin: own TUN and TAP interfaces in the node",
+    privileges.TUN: "TUN and TAP interfaces in the node, together with net_admin",
 }
 """What an operator may grant: capabilities (capabilities(7), without CAP_), and the TUN device."""
 MAX_BYTES = 1 << 16

@@ -82,7 +82,7 @@ class RunSeries:
 
 
 MOST_LABELS, MOST_LINES = 8, 300
-"""Handovers of a plot that have a label each, and a line each; more would hide the curves."""
+"""Most handovers that a plot labels, and most that it draws; more would hide the curves."""
 ALIKE_S = 0.5
 """Handovers of several runs within this time are one line: jobs begin a little earlier or later."""
 
@@ -518,7 +518,7 @@ class Below:
 
     @property
     def rows(self) -> list[tuple[Axis, list[Series]]]:
-        """Return an axis with its series for each row."""
+        """Return the axis and the series of each row."""
         rate = replace(line("forward link (Mbit/s)", self.rate), colour="--muted", width=1.5)
         own = replace(line("browser (cores)", self.browser), colour="--c1", width=1.5)
         host = replace(line("host (cores)", self.host), colour="--muted", width=1, dash="solid")

@@ -186,7 +186,7 @@ enum Discipline {
     Dual(Box<DualQueue>),
 }
 
-/// Bytes of a full-size packet, up to which a queue never drops (`maxpacket` of RFC 8289
+/// Bytes of a full-size packet. A queue that holds no more never drops (`maxpacket` of RFC 8289
 /// section 5.2).
 const FULL_SIZE: u64 = 1500;
 

@@ -7,10 +7,11 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 STEP_S = 0.1
 MOST = 600
-"""Samples that are kept; of more each two become one, and the step doubles."""
+"""Most samples. When there are so many, each two become one, and the step doubles."""
 CPUCLOCK_SCHED = 2
 """Kind of the clock of a process's CPU time (the kernel's include/linux/posix-timers.h). It counts
 ns at the cost of one system call; /proc counts ticks of 10 ms.
@@ -18,14 +19,19 @@ ns at the cost of one system call; /proc counts ticks of 10 ms.
 IDLE = slice(3, 5)
 """Idle time and waits for disks, among the times of /proc/stat (proc(5))."""
 
-Sample = tuple[float, float, float]
+
+class Sample(NamedTuple):
+    """A step: its end, ms since the curve began; cores that the processes below this one kept busy
+    in it; cores that all programs of the host kept busy.
+    """
+
+    end_ms: float
+    own_cores: float
+    host_cores: float
 
 
 class CpuCurve:
-    """Samples CPU time from a thread while it is entered. `samples`: ms since it was entered, at the
-    end of a step; cores that the processes below this one kept busy in the step; cores that all
-    programs kept busy.
-    """
+    """Takes samples of CPU time in a thread, from `with` to the end of its block."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
@@ -65,7 +71,7 @@ class CpuCurve:
         length_s = max(now_s - self._last_s, 1e-3)
         used_s = sum(used - self._own_s.get(pid, 0.0) for pid, used in own_s.items())
         self.samples.append(
-            (
+            Sample(
                 round(1000 * (now_s - self._began_s), 1),
                 round(used_s / length_s, 2),
                 round(max(0.0, host_s - self._host_s) / length_s, 2),
@@ -108,4 +114,5 @@ def busy_s() -> float:
 
 
 def _joined(a: Sample, b: Sample) -> Sample:
-    return b[0], round((a[1] + b[1]) / 2, 2), round((a[2] + b[2]) / 2, 2)
+    own, host = (a.own_cores + b.own_cores) / 2, (a.host_cores + b.host_cores) / 2
+    return Sample(b.end_ms, round(own, 2), round(host, 2))
