@@ -147,9 +147,10 @@ def served(root: Path) -> Iterator[None]:
         )
     except OSError as error:
         pytest.skip(f"port 80 of 127.0.0.80: {error}")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield
-    server.shutdown()
+    with server:  # closes its socket: a connection that the browser leaves open would hold it
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield
+        server.shutdown()
 
 
 @pytest.mark.browser
