@@ -100,7 +100,7 @@ def test_it_is_measured_once_for_each_page_and_protocol(bench: Bench) -> None:
     assert bench.measured == [("kepler", "h3"), ("shop", "h1")]
 
 
-def test_it_is_measured_again_on_another_host_and_after_a_day(bench: Bench) -> None:
+def test_it_is_measured_again_on_another_host_and_after_an_hour(bench: Bench) -> None:
     bench.run(H3)
     bench.now += measure_browser_yardstick.FRESH_S - 1
     bench.run(H3)
