@@ -38,7 +38,7 @@ from satlab.run import (
     scenario_value_checks,
 )
 
-LOADS = 5
+LOADS = 3
 FRESH_S = 3600.0
 """A virtual machine may move to another processor, or get slower neighbours: its page faults took 5 us
 in the evening and a third of that an hour later, while the known task took as long as before.
