@@ -9,11 +9,15 @@ from typing import Any, Literal, get_args, get_origin
 
 import typer.main
 
+from satlab.campaign import kept_runs
 from satlab.cli import app
-from satlab.common.paths import ROOT, SCHEMAS
+from satlab.common.paths import PAPERS, ROOT, SCHEMAS
 from satlab.link.change_options import LinkChange
 from satlab.link.option_model import GROUPS, Option, options_of
 from satlab.link.options import LinkOptions
+from satlab.papers import paper, result_tables
+from satlab.papers.results import PaperResults
+from satlab.report import text_tables
 
 TYPES = {
     "str": "text",
@@ -65,6 +69,28 @@ command that measures it again, and comes from a file of `docs/results/`. The RE
 from a paper. If a table names no host, the host is a quiet virtual machine with 2 cores (AMD EPYC), Debian 12
 and Linux 6.18. {MADE}"""
 USUAL_HOST = "2 cores (AMD EPYC, nested virtualisation), Debian 12, Linux 6.18, quiet"
+PAPER_HEAD = f"""# {{name}}: what was measured
+
+{{title}}. The runs are in `runs.json`, with their dates, hosts and commits. Only runs in
+calibration are judged; n is their number. Deviations in brackets are of too few runs. {MADE}
+"""
+AGREEMENT_COLUMNS = (
+    "Figure",
+    "Published figures measured",
+    "Median deviation",
+    "At most",
+    "Verdict",
+)
+PAPER_COLUMNS = (
+    "Cell",
+    "Figure",
+    "Published",
+    "Ours",
+    "Deviation",
+    "95 % interval",
+    "n",
+    "Out of calibration",
+)
 FILES_HEAD = f"""# Files
 
 ## A run: `runs/ID/`
@@ -120,6 +146,26 @@ def files() -> Iterator[tuple[Path, str]]:
         for path in schemas
     )
     yield ROOT / "docs" / "files.md", FILES_HEAD + "".join(rows)
+    for file in sorted(PAPERS.glob("*/runs.json")):
+        yield file.with_name("measured.md"), _paper(file)
+
+
+def _paper(file: Path) -> str:
+    """Return a paper's tables over its kept runs."""
+    about = paper.load(file.parent.name, "real")
+    kept = kept_runs.load(file, about.name).runs
+    asked = {cell.id for cell in about.cells if not cell.on_request}
+    runs = {name: [one.run() for one in kept if one.cell == name] for name in sorted(asked)}
+    results = PaperResults(about, runs, [cell for cell in about.cells if cell.id in asked])
+    tables = [
+        *result_tables.deviations(results),
+        result_tables.agreements(results).columns(*AGREEMENT_COLUMNS),
+        result_tables.conclusions(results.judgements),
+        result_tables.comparisons(results).columns(*PAPER_COLUMNS),
+    ]
+    head = PAPER_HEAD.format(name=about.known_as, title=about.title)
+    text = "\n".join(map(text_tables.markdown, tables))
+    return head + text.replace("#### ", "## ").rstrip() + "\n"
 
 
 def _area(area: dict[str, Any]) -> str:

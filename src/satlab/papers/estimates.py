@@ -40,6 +40,8 @@ class Ours:
     def interval(self) -> Interval | None:
         """Return the 95 % interval of the mean; None with one run."""
         if self.samples:
+            if self.runs == 1:
+                return None
             return statistics.interval(self.samples, _estimate(self.bootstrap))
         return statistics.around(self.mean, [(self.variance, self.runs)])
 
@@ -51,7 +53,7 @@ class Ours:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, or a difference or ratio of two.
+    """A figure, or a difference or ratio of two. One run has no interval.
 
     `is_least`: the true value is at least this; `is_most`: at most.
     """
@@ -94,6 +96,8 @@ def difference(one: Ours, other: Ours) -> Estimate:
     """Return the difference of two estimates."""
     value = one.mean - other.mean
     if one.samples and other.samples:
+        if 1 in (one.runs, other.runs):
+            return Estimate(value, None, (one.runs, other.runs))
         interval = statistics.interval_of_two(
             one.samples, other.samples, statistics.median_difference
         )
@@ -111,6 +115,8 @@ def ratio(one: Ours, other: Ours) -> Estimate:
         return Estimate(float("inf"), None, (one.runs, other.runs))
     value = one.mean / other.mean
     if one.samples and other.samples:
+        if 1 in (one.runs, other.runs):
+            return Estimate(value, None, (one.runs, other.runs))
         turned = statistics.interval_of_two(other.samples, one.samples, statistics.mean_ratio)
         ends = (1 / end if end else float("inf") for end in (turned.high, turned.low))
         return Estimate(value, Interval(*ends), (one.runs, other.runs))

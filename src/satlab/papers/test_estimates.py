@@ -74,3 +74,7 @@ def test_a_censored_sample_is_above_all_others() -> None:
     three, one = (estimates.of_samples([value] * 5, "mean") for value in (3.0, 1.0))
     assert three is not None and one is not None
     assert estimates.ratio(three, one).interval == Interval(3.0, 3.0)
+    single = estimates.of_samples([2.0], "median")
+    assert single is not None and single.interval is None
+    assert estimates.difference(three, single).interval is None
+    assert estimates.ratio(single, one).interval is None
