@@ -108,5 +108,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _reason(status: int | None, log: Path, deadline_s: float) -> str:
     if status is None:
         return f"deadline: not ended within {deadline_s:g} s"
-    words = " | ".join((processes.log_tail(log) or "").strip().splitlines())[-REASON_CHARACTERS:]
+    text = processes.log_tail(log) or ""
+    for folder in (log.parent, paths.ROOT):  # others read the reason: without folders of this host
+        text = text.replace(f"{folder.resolve()}/", "")
+    words = " | ".join(text.strip().splitlines())[-REASON_CHARACTERS:]
     return f"exit status {status}: {words}" if words else f"exit status {status}"

@@ -148,6 +148,17 @@ def test_p206_a_failed_command_and_a_late_one_are_failed_samples(
     assert "not ended within 1 s" in frame["reason"][1]
 
 
+def test_a_reason_has_no_folder_of_the_host(tmp_path: Path, script: Path) -> None:
+    where, plan, sha256 = campaign(tmp_path / "c")
+    script.write_text(
+        f"import os; raise SystemExit('log: ' + os.getcwd() + '/r/raw/a.log, {paths.ROOT}/papers')"
+    )
+    assert work(where, sha256) == ExitStatus.OK
+    found = where.read(plan.tasks[0])
+    assert found is not None
+    assert found.last.reason == "exit status 1: log: r/raw/a.log, papers"
+
+
 def test_p207_an_attempt_that_ended_counts_though_its_worker_was_killed(
     tmp_path: Path, script: Path
 ) -> None:
