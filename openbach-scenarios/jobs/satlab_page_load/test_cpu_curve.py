@@ -44,6 +44,11 @@ def test_cores_of_processes_below_this_one_are_counted_and_of_others_are_the_hos
     assert all(own == 0 for _, own, _ in idle.samples)
 
 
+def test_a_step_counts_by_its_length() -> None:
+    steps = cpu_curve.Sample(300, 1, 2), cpu_curve.Sample(600, 0, 2)
+    assert cpu_curve.joined(200, steps) == (600, 0.25, 2)
+
+
 def test_a_long_curve_has_longer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_curve, "MOST", 4)
     samples = curve_of_a_burning_grandchild()

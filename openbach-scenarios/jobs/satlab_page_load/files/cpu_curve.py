@@ -80,7 +80,8 @@ class CpuCurve:
         self._own_s, self._host_s, self._last_s = own_s, host_s, now_s
         if len(self.samples) == MOST:
             pairs = zip(self.samples[::2], self.samples[1::2], strict=True)
-            self.samples = [_joined(first, second) for first, second in pairs]
+            begins_ms = [0.0, *(sample.end_ms for sample in self.samples[1::2])]
+            self.samples = [joined(*one) for one in zip(begins_ms, pairs, strict=False)]
             self._step_s *= 2
 
     def _find(self) -> None:
@@ -89,9 +90,8 @@ class CpuCurve:
         self._seen |= new
         parents = {}
         for pid in map(int, filter(str.isdigit, new)):
-            with contextlib.suppress(OSError):  # it has just ended
-                text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-                parents[pid] = int(text.rpartition(")")[2].split()[1])
+            if fields := stat_of(pid):
+                parents[pid] = int(fields[1])
         while found := {p for p, parent in parents.items() if parent in self._known} - self._known:
             self._known |= found
 
@@ -113,6 +113,17 @@ def busy_s() -> float:
     return (sum(times) - sum(times[IDLE])) / os.sysconf("SC_CLK_TCK")
 
 
-def _joined(a: Sample, b: Sample) -> Sample:
-    own, host = (a.own_cores + b.own_cores) / 2, (a.host_cores + b.host_cores) / 2
+def stat_of(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat behind the name (proc(5)); none if the process has ended."""
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return text.rpartition(")")[2].split()
+    return []
+
+
+def joined(begin_ms: float, steps: tuple[Sample, Sample]) -> Sample:
+    """Return two steps, of which the first began at `begin_ms`, as one."""
+    a, b = steps
+    part = (a.end_ms - begin_ms) / (b.end_ms - begin_ms)
+    own, host = (x * part + y * (1 - part) for x, y in zip(a[1:], b[1:], strict=True))
     return Sample(b.end_ms, round(own, 2), round(host, 2))

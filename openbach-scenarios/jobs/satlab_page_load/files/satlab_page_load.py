@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import browser_logs
 import collect_agent
 import page_observation
-from cpu_curve import CpuCurve
+from cpu_curve import CpuCurve, stat_of
 from firefox import HEIGHT, WIDTH, Firefox, write_profile
 from jobkit import JobError, argument_parser, need, page_name, real, run_job, whole
 from page_scripts import AWAIT_CLICK, READ_INTERACTION, READ_TIMELINE, YARDSTICK
@@ -216,18 +216,11 @@ def processes() -> dict[int, tuple[int, float, float]]:
     """
     tick = os.sysconf("SC_CLK_TCK")
     table = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has just ended
-                fields = (
-                    (entry / "stat")
-                    .read_text(encoding="utf-8", errors="replace")
-                    .rpartition(")")[2]
-                    .split()
-                )
-                user, system, children_user, children_system = map(int, fields[11:15])
-                cpu = (user + children_user) / tick, (system + children_system) / tick
-                table[int(entry.name)] = (int(fields[1]), *cpu)
+    for entry in Path("/proc").glob("[0-9]*"):
+        if fields := stat_of(int(entry.name)):
+            user, system, children_user, children_system = map(int, fields[11:15])
+            cpu = (user + children_user) / tick, (system + children_system) / tick
+            table[int(entry.name)] = (int(fields[1]), *cpu)
     return table
 
 
