@@ -139,6 +139,14 @@ def start_ticks(pid: int) -> int | None:
     return None if process is None or process.dead else process.start_ticks
 
 
+def host_ticks() -> list[int]:
+    """Return the CPU time of all cores since the start of the host, in ticks: user, nice, system,
+    idle, iowait, irq, softirq, steal (proc(5), stat). Guest time is in user time.
+    """
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        return [int(word) for word in file.readline().split()[1:9]]
+
+
 def log_tail(log: Path) -> str | None:
     """Return the last `LOG_TAIL_BYTES` of a log; None when it cannot be read."""
     with contextlib.suppress(OSError), log.open("rb") as file:

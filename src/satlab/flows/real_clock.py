@@ -377,7 +377,7 @@ class FlowRunner:
 
         def missing() -> list[_RunningFlow]:
             bound = {
-                (node, protocol): netns.inside(lab.lab_id, node, _ports, protocol)
+                (node, protocol): netns.bound_ports(lab.lab_id, node, protocol)
                 for _, node in used
                 for protocol in ("udp", "tcp")
             }
@@ -497,22 +497,3 @@ def _report_of(flow: _RunningFlow) -> ExitReport | None:
     """Return how the first program ended; None while it runs."""
     process = flow.processes.get(endpoint_commands.first_side(flow.run.place))
     return process.poll() if process else None
-
-
-def _ports(protocol: str) -> set[int]:
-    """Return the ports that are bound (UDP) or listened on (TCP) in this thread's namespace
-    (proc_net(5)).
-    """
-    found = set()
-    for table in (protocol, f"{protocol}6"):
-        with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
-            rows = [
-                row.split()
-                for row in Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
-            ]
-            found |= {
-                int(row[1].rpartition(":")[2], 16)
-                for row in rows
-                if protocol == "udp" or row[3] == "0A"
-            }
-    return found

@@ -421,6 +421,12 @@ def read_routes(lab_id: str, node: str) -> list[KernelRoute]:
         return inside(lab_id, node, _read_routes)
 
 
+def bound_ports(lab_id: str, node: str, protocol: str) -> set[int]:
+    """Return the ports that a node's programs have bound (udp) or listen on (tcp)."""
+    with _host_errors(f"{name(lab_id, node)}: sockets"):
+        return inside(lab_id, node, _read_ports, protocol)
+
+
 def links_without_carrier(lab_id: str) -> list[str]:
     """Return the interfaces `node.interface` of a lab that would drop packets: they have no
     carrier, or no process serves them.
@@ -601,6 +607,18 @@ def _read_routes() -> list[KernelRoute]:
             for route in _main_table(ip)
             for metrics in [route.get("metrics")]
         ]
+
+
+def _read_ports(protocol: str) -> set[int]:
+    """Read the sockets of this thread's namespace (proc(5))."""
+    found = set[int]()
+    for table in (protocol, f"{protocol}6"):
+        with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
+            lines = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
+            rows = [line.split() for line in lines]
+            is_udp = protocol == "udp"
+            found |= {int(row[1][-4:], 16) for row in rows if is_udp or row[3] == "0A"}
+    return found
 
 
 def _read_down_links() -> list[str]:

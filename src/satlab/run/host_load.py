@@ -18,7 +18,7 @@ from collect import browser_yardstick
 from collect.browser_yardstick import BrowserYardsticks
 from collect.calibration import CalibrationCheck
 from collect.jobs import Job
-from satlab.common.processes import ProcfsProcess, read_process
+from satlab.common.processes import ProcfsProcess, host_ticks, read_process
 from satlab.run.calibrate import check
 from satlab.run.quiet_host import stalled_us
 
@@ -183,14 +183,13 @@ def state(
     nodes: Iterable[str], inside: Callable[[str, Callable[[], PacketCounts]], PacketCounts]
 ) -> HostState:
     """Read the counters now; `inside` runs a function in the namespace of a node."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    ticks = host_ticks()
     uptime_s = float(Path("/proc/uptime").read_text().split()[0])
-    # user nice system idle iowait irq softirq steal; guest time is in user time
     by_node = {node: inside(node, counts) for node in nodes}
     idle, working = sum(ticks[3:5]), sum(ticks[:3])
     processes = (read_process(int(folder.name)) for folder in Path("/proc").glob("[0-9]*"))
     return HostState(
-        sum(ticks[:8]),
+        sum(ticks),
         ticks[7],
         stalled_us("memory"),
         uptime_s,

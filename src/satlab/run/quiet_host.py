@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Waiting for a quiet host, and repeating measurements that were made on a busy one."""
 
+import os
 import re
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from satlab.common.console import ProgressLog
+from satlab.common.processes import host_ticks
 
 QUIET_SHARE = 0.1
 """Share of the time in which any task waits for a core; below it a host is quiet."""
@@ -46,10 +48,8 @@ def cpu_pressure_s() -> float:
     """
     if (stalled := stalled_us("cpu")) is not None:
         return stalled / 1e6
-    lines = Path("/proc/stat").read_text().splitlines()
-    cores = sum(bool(re.match(r"cpu\d", line)) for line in lines)
-    ticks = [int(word) for word in lines[0].split()[1:9]]
-    return (sum(ticks) - ticks[3] - ticks[4]) / 100 / cores
+    ticks = host_ticks()
+    return (sum(ticks) - ticks[3] - ticks[4]) / 100 / (os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)

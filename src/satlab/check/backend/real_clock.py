@@ -278,11 +278,12 @@ class _Connections:
 
     def _measured(self) -> Sample:
         with _running(self._start(SERVER, self.ends.server(self.request), "server.log")) as server:
+            node = self.up.topology.node_of(Role.SERVER)
 
             def has_begun() -> bool:
                 """Whether the server listens or has ended."""
-                ended = server.poll() is not None
-                return ended or _listens(self.up, self.ends.protocol, self.ends.port)
+                bound = netns.bound_ports(self.up.lab_id, node, self.ends.protocol)
+                return self.ends.port in bound or server.poll() is not None
 
             if not wait(has_begun, START_S):
                 return self.request.failed(
@@ -504,21 +505,3 @@ def _interface(up: Lab, role: Role) -> tuple[str, str]:
     """Return the node of an endpoint and its only interface."""
     node = up.topology.node_of(role)
     return node, next(iter(up.topology.nodes[node].interfaces))
-
-
-def _listens(up: Lab, protocol: str, port: int) -> bool:
-    """Return whether the server's namespace has a socket on the port."""
-    node = up.topology.node_of(Role.SERVER)
-    return any(
-        netns.inside(up.lab_id, node, _has_port, table, port)
-        for table in (protocol, f"{protocol}6")
-    )
-
-
-def _has_port(table: str, port: int) -> bool:
-    """Look for the port in proc(5)'s table of this thread's namespace."""
-    try:
-        rows = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()[1:]
-    except FileNotFoundError:  # a kernel without IPv6
-        return False
-    return any(row.split()[1].endswith(f":{port:04X}") for row in rows)
