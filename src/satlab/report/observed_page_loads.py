@@ -18,7 +18,7 @@ from satlab.report.page import (
     Table,
     all_but,
 )
-from satlab.report.run_plots import (
+from satlab.report.waterfall import (
     SINCE_NAVIGATION,
     Below,
     milliseconds,

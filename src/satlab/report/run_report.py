@@ -45,8 +45,9 @@ from satlab.report.page import (
 from satlab.report.published_page_metrics import SOURCE as PUBLISHED_SOURCE
 from satlab.report.published_page_metrics import published_ms
 from satlab.report.reported_run import ReportedRun
-from satlab.report.run_plots import Below, Bulk, RunSeries
+from satlab.report.run_plots import Bulk, RunSeries
 from satlab.report.run_tables import STATUS, mbits
+from satlab.report.waterfall import Below, waterfall
 
 
 def build(runs: Mapping[Path, collect.Collected], out_html: Path, title: str) -> Path:
@@ -359,9 +360,7 @@ class RunReport:
         ends_ms += [r.response_end_ms for load in typical.values() for r in load.resources]
         until_s = max(ends_ms, default=0.0) / 1000
         falls = [
-            run_plots.waterfall(
-                load, groups[group], number, until_s, self._below(group, load, until_s)
-            )
+            waterfall(load, groups[group], number, until_s, self._below(group, load, until_s))
             for number, (group, load) in enumerate(typical.items(), start=1)
         ]
         loads = run_plots.page_distribution(self.rows, groups)

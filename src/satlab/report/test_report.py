@@ -33,7 +33,15 @@ from satlab.link import modcods
 from satlab.report import html as html_page
 from satlab.report import measurements as read
 from satlab.report import page as page_data
-from satlab.report import plot_svg, plotly, reported_run, run_names, run_plots, run_tables
+from satlab.report import (
+    plot_svg,
+    plotly,
+    reported_run,
+    run_names,
+    run_plots,
+    run_tables,
+    waterfall,
+)
 from satlab.report.measurements import SummaryRecord
 from satlab.report.page import Cell, Plot, Series, Table, per_second
 from satlab.report.published_page_metrics import published_ms
@@ -752,7 +760,7 @@ def test_waterfall_shows_the_load_in_the_middle(runs: list[Path]) -> None:
     assert len(fall.table.rows) == 75
     requests = fall.y[0]
     assert list(requests.ticks or {}) == list(range(1, 76)), "a URL each"
-    assert (requests.ticks or {})[1] == run_plots.short_name(str(fall.table.rows[0][0]))
+    assert (requests.ticks or {})[1] == waterfall.short_name(str(fall.table.rows[0][0]))
 
 
 def test_the_rate_of_the_link_is_below_the_requests(runs: list[Path]) -> None:
@@ -792,11 +800,11 @@ def test_cores_and_handovers_are_beside_the_requests(tmp_path: Path) -> None:
 
 def test_many_requests_have_some_of_their_urls_and_long_ones_their_ends() -> None:
     urls = [f"https://site/{'a' * 50}/{number}.js" for number in range(300)]
-    (axis,) = run_plots.request_axes(urls, run_plots.Below())
+    (axis,) = waterfall.request_axes(urls, waterfall.Below())
     assert 50 < len(axis.ticks or {}) <= 100
-    assert {len(name) for name in (axis.ticks or {}).values()} == {run_plots.URL}
+    assert {len(name) for name in (axis.ticks or {}).values()} == {waterfall.URL}
     assert (axis.ticks or {})[300].endswith("/299.js")
-    assert run_plots.request_height(300, run_plots.Below()) == run_plots.MOST_PX
+    assert waterfall.request_height(300, waterfall.Below()) == waterfall.MOST_PX
 
 
 def test_loads_are_drawn_as_distributions_and_a_cut_off_one_is_longer_than_all(
