@@ -244,49 +244,42 @@ def parse(
         ConfigError: with every fault.
     """
     texts = {"--client-cmd": client or "", "--server-cmd": server or ""}
-    words: list[tuple[str, ...]] = []
     needed = list(map(plain_files.named, allow_read))
-    faults = [fault for path in needed if (fault := not_shown("--allow-read", path))]
+    faults = not_shown("--allow-read", needed)
+    words: dict[str, list[str]] = {}
     for option, text in texts.items():
-        try:
-            split = shlex.split(text)
-        except ValueError as error:
-            faults.append(Fault(option, str(error)))
-            continue
-        unknown = {
-            name for word in split for name in _PLACEHOLDER.findall(word)
-        } - PLACEHOLDERS.keys()
         faults += [
             Fault(option, f"{{{name}}} is unknown", ", ".join(PLACEHOLDERS))
-            for name in sorted(unknown)
+            for name in sorted(set(_PLACEHOLDER.findall(text)) - PLACEHOLDERS.keys())
         ]
-        program = find_program(option, split, faults)
-        if program is None:
-            continue
-        words.append((str(program), *split[1:]))
-        needed.append(programs_folder(program))
-        if fault := not_shown(option, needed[-1]):
-            faults.append(fault)
-    if not faults:
-        pairs = zip(texts, words, strict=True)
-        found = (leads_away(option, Path(each[0]), needed) for option, each in pairs)
-        faults += filter(None, found)
+        if found := program_words(option, text, faults):
+            words[option] = found
+            needed.append(programs_folder(Path(found[0])))
+            faults += not_shown(option, needed[-1:])
+    faults = faults or leading_away(words, needed)
     if faults:
         raise ConfigError("the commands of the endpoints", faults)
-    client_words, server_words = words
+    client_words, server_words = map(tuple, words.values())
     name = f"{Path(client_words[0]).name} to {Path(server_words[0]).name}"
     visible = outside_the_host_programs(needed)
     return CommandLinePair(name, client_words, server_words, visible, environment or {})
 
 
-def find_program(option: str, words: Sequence[str], faults: list[Fault]) -> Path | None:
-    """Return the path of a command's program. Without one, add that to `faults` and return None."""
+def program_words(option: str, text: str, faults: list[Fault]) -> list[str] | None:
+    """Return the words of a command, with the path of its program. Without one, add that to `faults`
+    and return None.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        faults.append(Fault(option, str(error)))
+        return None
     program = shutil.which(words[0]) if words else None
     if program is None:
         reason = f"{words[0]} is not a program" if words else "is missing"
         faults.append(Fault(option, reason, "both commands are needed"))
         return None
-    return plain_files.named(Path(program))
+    return [str(plain_files.named(Path(program))), *words[1:]]
 
 
 def programs_folder(program: Path) -> Path:
@@ -300,29 +293,30 @@ MIN_FOLDER_PARTS = 3
 """Parts of a program's path: the root, a folder, the program."""
 
 
-def not_shown(option: str, path: Path) -> Fault | None:
-    """Return why a sandbox would not show a path; None if it would."""
-    if not outside_the_host_programs([path]):
-        return None
-    if not os.path.lexists(path):
-        return Fault(option, f"{path} does not exist")
-    if path.resolve() != path:
-        return Fault(
-            option, f"{path} is or leads over a symbolic link", "name what the link leads to"
-        )
-    return None
+def not_shown(option: str, paths: Iterable[Path]) -> list[Fault]:
+    """Return why a sandbox would not show paths."""
+    faults = []
+    for path in outside_the_host_programs(paths):
+        if not os.path.lexists(path):
+            faults.append(Fault(option, f"{path} does not exist"))
+        elif path.resolve() != path:
+            reason = f"{path} is or leads over a symbolic link"
+            faults.append(Fault(option, reason, "name what the link leads to"))
+    return faults
 
 
-def leads_away(option: str, program: Path, shown: Iterable[Path]) -> Fault | None:
-    """Return why a program that is a link would not start in a sandbox that shows these paths; None
-    if it would. The Python of a virtual environment is a link to another one.
+def leading_away(commands: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> list[Fault]:
+    """Return why programs of commands (by option) that are links would not start in a sandbox that
+    shows these paths. The Python of a virtual environment is a link to another one.
     """
-    target = program.resolve()
-    if not outside_the_host_programs([target]) or any(map(target.is_relative_to, shown)):
-        return None
-    folder = target.parent.parent if target.parent.name == "bin" else target.parent
-    reason = f"{program} leads to {target}, which the sandbox would not show"
-    return Fault(option, reason, f"add --allow-read {folder}")
+    faults = []
+    for option, (program, *_) in commands.items():
+        target = Path(program).resolve()
+        if outside_the_host_programs([target]) and not any(map(target.is_relative_to, shown)):
+            folder = target.parent.parent if target.parent.name == "bin" else target.parent
+            reason = f"{program} leads to {target}, which the sandbox would not show"
+            faults.append(Fault(option, reason, f"add --allow-read {folder}"))
+    return faults
 
 
 def outside_the_host_programs(files: Iterable[Path]) -> tuple[Path, ...]:

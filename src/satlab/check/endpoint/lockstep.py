@@ -23,7 +23,7 @@ from satlab.check.endpoint.pair import CLIENT, SERVER, Environment
 from satlab.check.samples import Sample
 from satlab.check.suite import Case
 from satlab.common import plain_files, scratch
-from satlab.common.errors import ConfigError, Fault
+from satlab.common.errors import ConfigError
 from satlab.lab import sandbox
 from satlab.lab.sandbox import Limits, Mount, Sandbox
 
@@ -120,32 +120,22 @@ def parse(
     Raises:
         ConfigError: with every fault.
     """
-    words, faults = {}, []
     needed = list(map(plain_files.named, allow_read))
-    faults += [fault for path in needed if (fault := command_pair.not_shown("--allow-read", path))]
+    faults = command_pair.not_shown("--allow-read", needed)
+    words: dict[str, tuple[str, ...]] = {}
     for side, text in {CLIENT: client or "", SERVER: server or ""}.items():
         option = f"--virtual-{side}"
-        try:
-            split = shlex.split(text)
-        except ValueError as error:
-            faults.append(Fault(option, str(error)))
+        found = command_pair.program_words(option, text, faults)
+        if found is None:
             continue
-        program = command_pair.find_program(option, split, faults)
-        if program is None:
-            continue
-        files = {
-            word: str(plain_files.named(Path(word))) for word in split[1:] if Path(word).is_file()
-        }
-        words[side] = (str(program), *(files.get(word, word) for word in split[1:]))
-        own = [command_pair.programs_folder(program), *map(Path, files.values())]
-        faults += [fault for path in own if (fault := command_pair.not_shown(option, path))]
+        program, *more = found
+        files = {each: str(plain_files.named(Path(each))) for each in more if Path(each).is_file()}
+        words[side] = (program, *(files.get(each, each) for each in more))
+        own = [command_pair.programs_folder(Path(program)), *map(Path, files.values())]
+        faults += command_pair.not_shown(option, own)
         needed += own
-    if not faults:
-        faults += [
-            fault
-            for side, (name, *_) in words.items()
-            if (fault := command_pair.leads_away(f"--virtual-{side}", Path(name), needed))
-        ]
+    by_option = {f"--virtual-{side}": each for side, each in words.items()}
+    faults = faults or command_pair.leading_away(by_option, needed)
     if faults:
         raise ConfigError("the programs of the virtual clock", faults)
     return LockstepPair(words, command_pair.outside_the_host_programs(needed), environment or {})
