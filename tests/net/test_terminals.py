@@ -3,10 +3,12 @@
 take another's.
 """
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.processes import wait
 from satlab.common.terminals import clients
+from satlab.flows import udp_traffic
 from satlab.lab import lab
 from satlab.lab.lab import Lab
 from satlab.link import control, prometheus
@@ -31,16 +34,18 @@ pytestmark = pytest.mark.net
 SERVER = "198.18.4.2"
 LEO = paths.PROFILES / "leo"
 
-BLAST = """
-import socket, sys, time
-out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-end = time.monotonic() + float(sys.argv[2])
-while time.monotonic() < end:
-    for _ in range(8):
-        out.sendto(bytes(1200), (sys.argv[1], 9))
-    time.sleep(0.001)
-"""
-"""About 60 Mbit/s, three times what the forward link carries."""
+
+@contextlib.contextmanager
+def flood(the_lab: Lab, client: str) -> Iterator[None]:
+    """Send a client three times what the forward link carries."""
+    program = [sys.executable, udp_traffic.__file__, "send"]
+    to = the_lab.topology.nodes[client].address
+    argv = [*the_lab.enter_argv("server"), *program, to, "9", "1200", "60"]
+    with subprocess.Popen(argv) as sender:
+        try:
+            yield
+        finally:
+            sender.kill()
 
 
 def fifos_of(the_lab: Lab, direction: str, terminal: int) -> dict[str, dict[str, Any]]:
@@ -107,11 +112,8 @@ def test_p190_each_client_has_its_own_way_and_a_change_of_one_is_not_one_of_the_
 def test_t44_a_flood_to_one_terminal_drops_and_delays_its_own_packets_alone(up: Up) -> None:
     the_lab = up(profile="leo", terminals=3)
     quiet = min(rtts_ms(the_lab, "client-3", SERVER))
-    to = the_lab.topology.nodes["client-2"].address
-    argv = [*the_lab.enter_argv("server"), sys.executable, "-c", BLAST, to, "5"]
-    with subprocess.Popen(argv) as flood:
+    with flood(the_lab, "client-2"):
         found = rtts_ms(the_lab, "client-3", SERVER, count=15, wait_s=1)
-        flood.kill()
     assert len(found) == 15
     # A frame of the flood may be on its way, and the host is loaded; a common queue would add 150
     # ms and losses.
@@ -147,8 +149,7 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
     path = Path(of_profile.config.control or "")
     control.change(path, LinkSet(direction="forward", terminal=1, modcod=1))
     to = of_profile.topology.nodes["client"].address
-    argv = [*of_profile.enter_argv("server"), sys.executable, "-c", BLAST, to, "9"]
-    with subprocess.Popen(argv) as flood:
+    with flood(of_profile, "client"):
         assert wait(
             lambda: terminals_of(of_profile, "forward").get(1, {}).get("dropped_packets", 0) > 100,
             8,
@@ -160,7 +161,6 @@ def test_p199_marked_packets_pass_a_flood_in_the_gateway(of_profile: Lab) -> Non
             for options in (("-Q", "184"), ("-W", "5"))
         )
         fifos = fifos_of(of_profile, "forward", 1)
-        flood.kill()
     # Both FIFOs of the gateway had packets: what waits in the flood's has times of its own.
     assert fifos["EF"]["sent_packets"] >= 3
     assert fifos["BE"]["dropped_packets"] > 100

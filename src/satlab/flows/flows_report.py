@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from collect import calibration
-from collect.percentile import percentile
 from satlab.flows.outcome_text import NOTHING
 from satlab.report import html
 from satlab.report.page import (
@@ -29,6 +28,7 @@ from satlab.report.page import (
     cumulative,
     line,
     per_second,
+    percentiles,
     side_by_side,
 )
 
@@ -303,12 +303,7 @@ def _fairness(outcome: Outcome) -> list[Plot]:
 
 def _waiting(outcome: Outcome) -> Plot:
     """Draw the distribution of the delay of both queues."""
-    delays = {one["direction"]: sorted(one["delays_ms"]) for one in outcome["queues"]}
-    shares = (5, 25, 50, 75, 90, 95, 99, 100)
-    rows: list[tuple[str, ...]] = []
-    for share in shares:
-        found = (f"{percentile(each, share):.1f}" if each else NOTHING for each in delays.values())
-        rows.append((f"{share} %", *found))
+    found = {one["direction"]: one["delays_ms"] for one in outcome["queues"] if one["delays_ms"]}
     return Plot(
         key="queue-delay",
         title="Delay of the queue: distribution",
@@ -316,11 +311,7 @@ def _waiting(outcome: Outcome) -> Plot:
         " 50 ms.",
         x=Axis("Delay of the queue (ms)", from_zero=True),
         y=(Axis("Share of the time (%)", range=(0, 102)),),
-        series=[
-            cumulative(name, values, style)
-            for style, (name, values) in enumerate(delays.items())
-            if values
-        ],
+        series=[cumulative(name, values, n) for n, (name, values) in enumerate(found.items())],
         height=300,
-        table=Table(("at most", *(f"{name} (ms)" for name in delays)), rows, numbers=list(delays)),
+        table=percentiles("queue", "samples", found),
     )

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from collect.percentile import percentile
+
 State = Literal["", "good", "bad"]
 """Of a figure or a verdict: it has a colour and a tick or cross."""
 
@@ -314,6 +316,20 @@ def side_by_side(columns: Mapping[str, Points]) -> Table:
         for t in times
     ]
     head = ("time (s)", *columns)
+    return Table(head, rows, numbers=all_but(head, 1))
+
+
+SHARES = (5, 25, 50, 75, 90, 95, 99)
+"""Shares in the table of a distribution, %."""
+
+
+def percentiles(first: str, counted: str, found_ms: Mapping[str, Sequence[float]]) -> Table:
+    """Return number and percentiles of several samples, a row each."""
+    head = (first, counted, *(f"{share} % below (ms)" for share in SHARES))
+    rows = [
+        (name, str(len(values)), *(f"{percentile(sorted(values), share):.1f}" for share in SHARES))
+        for name, values in found_ms.items()
+    ]
     return Table(head, rows, numbers=all_but(head, 1))
 
 

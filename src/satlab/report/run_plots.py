@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from collect import Table
-from collect.percentile import percentile
 from satlab.link import modcods
 from satlab.report import measurements as read
 from satlab.report import page
@@ -572,22 +571,18 @@ def _names(modcod: Points) -> dict[float, str]:
 def waiting(runs: Sequence[RunSeries]) -> Plot | None:
     """Draw how long packets waited in the queues of the satellite link, as distributions."""
     series: list[Series] = []
-    rows: list[tuple[str, ...]] = []
+    waits_ms = dict[str, list[float]]()
     for style, run in enumerate(runs):
         for direction, dash in (("forward", "solid"), ("return", "dot")):
             found = run.since_jobs("link_queue_p50_ms", direction=direction)
-            waits = sorted(value for _, value in found)
-            if not any(waits):
-                continue
-            label = f"{run.name}, {direction}" if len(runs) > 1 else direction
-            series.append(replace(page.cumulative(label, waits, style), dash=dash))
-            found_ms = (f"{percentile(waits, share):.1f}" for share in SHARES)
-            rows.append((label, str(len(waits)), *found_ms))
+            waits = [value for _, value in found]
+            if any(waits):
+                label = f"{run.name}, {direction}" if len(runs) > 1 else direction
+                series.append(replace(page.cumulative(label, waits, style), dash=dash))
+                waits_ms[label] = waits
     if not series:
         return None
-    longest = [max(map(float, one.x)) for one in series]
-    scale = page.scale_of(longest)
-    head = ("queue", "intervals", *(f"{share} % below (ms)" for share in SHARES))
+    scale = page.scale_of(map(max, waits_ms.values()))
     return Plot(
         key="waiting",
         title="Time in the queue: distribution",
@@ -597,12 +592,8 @@ def waiting(runs: Sequence[RunSeries]) -> Plot | None:
         y=(Axis("Share of the intervals (%)", range=(0, 102)),),
         series=series,
         height=280 + 20 * len(series),
-        table=page.Table(head, rows, numbers=all_but(head, 1)),
+        table=page.percentiles("queue", "intervals", waits_ms),
     )
-
-
-SHARES = (5, 25, 50, 75, 90, 95, 99)
-"""Shares in the table of a distribution, %."""
 
 
 def lateness(runs: Sequence[RunSeries], limit_us: float | None) -> Plot | None:
