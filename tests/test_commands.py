@@ -92,7 +92,7 @@ def test_everything_that_ships_has_one_line(kind: catalog.Kind) -> None:
 
 
 def test_papers_are_those_that_can_be_repeated() -> None:
-    names = [shipped_papers.ALIASES.get(name, name) for name in catalog.shipped("papers")]
+    names = [shipped_papers.KNOWN_AS.get(name, name) for name in catalog.shipped("papers")]
     assert sorted(names) == sorted(shipped_papers.CLOCKS), "each has the name that it is known by"
     listed = catalog.shipped("papers")["kosek-2022"]
     assert listed.endswith("(seed-002)"), "and the name of its folder"

@@ -23,7 +23,7 @@ from satlab.common.errors import ConfigError, Fault
 from satlab.link.options import LinkOptions
 from satlab.papers import flow_request, paper
 from satlab.papers.paper import LAB_S, SPEED, Paper
-from satlab.papers.shipped_papers import ALIASES
+from satlab.papers.shipped_papers import KNOWN_AS
 
 LONGEST_ID = 100
 
@@ -79,7 +79,7 @@ def _drafts(file: CampaignFile, path: Path) -> Iterable[CellDraft]:
     if file.suite is not None:
         return _of_suite(file.suite, file)
     if file.paper is not None:
-        name = ALIASES.get(file.paper, file.paper)
+        name = KNOWN_AS.get(file.paper, file.paper)
         about = paper.load(name, paper.clock_of(name, file.clock))
         chosen = about.select(file.cells, quick=file.quick)
         return [of_paper(about, cell, file.seeds_of_cell) for cell in chosen]

@@ -14,7 +14,7 @@ from satlab.common import escape, needs, scratch
 from satlab.common.console import ProgressLog, say
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.common.needs import NETNS, Group
-from satlab.papers.shipped_papers import ALIASES, NamedPaper
+from satlab.papers.shipped_papers import KNOWN_AS, NamedPaper
 
 if TYPE_CHECKING:
     from satlab.campaign.campaign_folder import CampaignFolder
@@ -400,7 +400,7 @@ def reproduce(
     patience = Patience(wait_quiet, retries)
     link_rate_cache.use(rate_once)
     request = reproduction.Request(
-        ALIASES.get(paper, paper),
+        KNOWN_AS.get(paper, paper),
         clock,
         quick,
         runs,

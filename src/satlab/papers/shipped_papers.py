@@ -5,14 +5,14 @@ from typing import Literal
 
 Clock = Literal["real", "virtual"]
 PaperName = Literal["seed-000", "seed-001", "seed-002", "seed-003", "seed-004", "rfc-9959"]
-ALIASES: dict[str, PaperName] = {
+KNOWN_AS: dict[str, PaperName] = {
     "martin-2022": "seed-000",
     "petrou-2022": "seed-001",
     "kosek-2022": "seed-002",
     "bujari": "seed-003",
     "kuhn-2021": "seed-004",
 }
-"""Papers by their first author and year."""
+"""Papers by the name that they are known by (`known_as` in paper.yml)."""
 NamedPaper = Literal["martin-2022", "petrou-2022", "kosek-2022", "bujari", "kuhn-2021", PaperName]
 CLOCKS: dict[str, tuple[Clock, ...]] = {
     "seed-000": ("virtual", "real"),

@@ -80,7 +80,7 @@ def test_changes_of_the_link_are_lines_over_time() -> None:
 
 def test_every_name_has_its_clocks() -> None:
     assert get_args(shipped_papers.PaperName) == tuple(shipped_papers.CLOCKS)
-    named = {*shipped_papers.ALIASES, *get_args(shipped_papers.PaperName)}
+    named = {*shipped_papers.KNOWN_AS, *get_args(shipped_papers.PaperName)}
     assert set(get_args(shipped_papers.NamedPaper)) == named
 
 

@@ -61,8 +61,8 @@ def shipped(kind: Kind) -> dict[str, str]:
 def _paper(about: Mapping[str, Any]) -> tuple[str, str]:
     """Return a paper's name, as `reproduce` takes it, and its title."""
     name = about["known_as"].lower().replace(" ", "-")
-    alias = f" ({about['name']})" if about["name"] != name else ""
-    return name, f"{about['title']}{alias}"
+    folder = f" ({about['name']})" if about["name"] != name else ""
+    return name, f"{about['title']}{folder}"
 
 
 def scenario_file(named: Path) -> Path:
