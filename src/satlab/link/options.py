@@ -176,14 +176,14 @@ class PathOptions(Options):
     @classmethod
     def _needs_its_timing(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("timing") != "opensand":
-            raise invalid("needs --timing opensand", "add --timing opensand")
+            raise invalid("needs {} opensand", "add {} opensand", "timing")
         return value
 
     @field_validator("opensand_drift_us")
     @classmethod
     def _is_a_defect(cls, value: int, info: ValidationInfo) -> int:
         if value and not info.data.get("opensand_defects"):
-            raise invalid("needs --opensand-defects", "add --opensand-defects")
+            raise invalid("needs {}", "add {}", "opensand_defects")
         return value
 
 
@@ -284,7 +284,7 @@ class ImpairmentOptions(Options):
     @classmethod
     def _needs_reorder(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("reorder", 0.0) is None:
-            raise invalid("needs --reorder", "add --reorder RATIO")
+            raise invalid("needs {}", "add {} RATIO", "reorder")
         return value
 
     def impairments(self) -> dict[str, Any]:
@@ -366,7 +366,9 @@ class QueueOptions(Options):
         if text is not None:
             queue_limit(text, {})
             if info.data.get("queue_bdp", DEFAULT_BDP) != DEFAULT_BDP:
-                raise invalid("and --queue-bdp both set the limit of the queue", "leave one out")
+                raise invalid(
+                    "and {} both set the limit of the queue", "leave one out", "queue_bdp"
+                )
         return text
 
     @field_validator("aqm_target_ms", "aqm_interval_ms", "aqm_step_ms", "ecn")
@@ -374,7 +376,7 @@ class QueueOptions(Options):
     def _needs_aqm(cls, value: float | bool | None, info: ValidationInfo) -> float | bool | None:
         if value is not None and value is not False and "aqm" in info.data:
             if info.data["aqm"] is None:
-                raise invalid("needs --aqm", "add --aqm codel, fq-codel, pie or dualpi2")
+                raise invalid("needs {}", "add {} codel, fq-codel, pie or dualpi2", "aqm")
             owners = _OF_SOME_AQM.get(info.field_name or "")
             if owners and info.data["aqm"] not in owners:
                 raise invalid(

@@ -38,7 +38,7 @@ def check(bound: BoundScenario, deadline_s: float) -> None:
             if float(text) > deadline_s:
                 reason = f"is longer than the run may last, {deadline_s:g} s"
                 place = _place(bound, started, DURATION, text)
-                faults.append(Fault(place, reason, "less, or a longer --deadline"))
+                faults.append(Fault(place, reason, "less, or a longer deadline"))
     if faults:
         raise ConfigError(
             f"the scenario {bound.name} cannot run with these values",

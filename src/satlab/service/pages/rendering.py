@@ -105,8 +105,8 @@ def words_of(error: ApiError) -> str:
     """Return the message of an answer of the API, with its details. If it has faults of a run, return
     only these: they say what to change.
     """
-    if faults := error.body.get("faults"):  # a form has no options of the command line
-        return "; ".join(str(each).replace(", or a longer --deadline", "") for each in faults)
+    if faults := error.body.get("faults"):
+        return "; ".join(map(str, faults))
     details = error.body.get("error_message") or []
     if isinstance(details, dict):
         details = [f"{name}: {value}" for name, value in details.items()]

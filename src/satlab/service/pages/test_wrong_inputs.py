@@ -43,7 +43,7 @@ def sentences(answer: Any) -> list[str]:
         (
             "bulk_tcp",
             {"argument.duration": "100000"},
-            "duration=100000: is longer than the run may last, 3600 s (less)",
+            "duration=100000: is longer than the run may last, 3600 s (less, or a longer deadline)",
         ),
         ("ping", PING | {"link.loss": "-0.1"}, "This must be 0 to 1"),
         ("ping", PING | {"link.loss": "1%"}, "This is not a number: write 0.01"),
