@@ -4,12 +4,15 @@
 """
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from satlab import cli
 from satlab.common import paths
 from satlab.common.errors import ConfigError, ExitStatus
 from satlab.flows import satvirtual
@@ -41,6 +44,14 @@ def flows_file(folder: Path, *changes: dict[str, Any]) -> Path:
     file = folder / "flows.json"
     file.write_text(json.dumps(request))
     return file
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_flows_of_a_pipe_are_refused_before_it_is_read(tmp_path: Path, clock: str) -> None:
+    os.mkfifo(tmp_path / "flows.json")
+    result = CliRunner().invoke(cli.app, ["flows", str(tmp_path / "flows.json"), "--clock", clock])
+    assert result.exit_code == ExitStatus.USAGE
+    assert "can be read only once" in result.output
 
 
 @pytest.mark.parametrize("ask", [satvirtual.simulated, satvirtual.checked], ids=["virtual", "real"])

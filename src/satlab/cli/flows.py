@@ -57,6 +57,8 @@ def flows(
     from satlab.flows import flows_report, outcome_text, real_clock, satvirtual
     from satlab.run import link_rate_cache
 
+    if file.is_fifo():
+        raise ConfigError(f"{file} can be read only once", hint="write the flows to a file")
     needs.ensure("virtual")
     log = ProgressLog(quiet)
     if clock == "real":
