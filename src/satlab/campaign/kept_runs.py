@@ -2,8 +2,8 @@
 """The runs of a paper's scenarios in one file, `satlab reproduce --keep FILE`
 (schemas/paper-runs.schema.json).
 
-A run in calibration that the file has is not repeated, so runs of several sittings and hosts add
-up. A run that was asked for differently is left out.
+A run in calibration that the file has is not repeated, so the file collects runs from several days
+and hosts. A run of another request is left out.
 """
 
 import hashlib

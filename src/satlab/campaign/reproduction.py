@@ -65,9 +65,7 @@ class Request:
 
 @dataclass
 class Reproduction:
-    """A paper's campaign, checked and not begun. `kept` are runs of earlier sittings, from the file
-    `keep`.
-    """
+    """A paper's campaign, checked and not begun. `kept`: earlier runs, from the file `keep`."""
 
     about: Paper
     engine: Engine

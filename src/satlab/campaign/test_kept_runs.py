@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs that one file keeps: sittings add up, and what is marked or asked differently is repeated."""
+"""Runs that one file keeps: they add up; what is marked, or of another request, is repeated."""
 
 import json
 import os

@@ -359,9 +359,8 @@ def reproduce(
         Path | None,
         typer.Option(
             help=(
-                "File that keeps the figures of runs, for papers of scenarios: runs that it has in"
-                " calibration are not repeated, and new ones are added. So several sittings and"
-                " hosts add up."
+                "File that collects runs from several days and hosts, for papers of scenarios: its"
+                " runs in calibration are not repeated, and new ones are added."
             )
         ),
     ] = None,

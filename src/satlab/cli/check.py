@@ -330,16 +330,13 @@ def check_suite(
     ]
     if variables and not pairs:
         raise ConfigError(
-            "--client-env and --server-env are of your programs", hint="name them, or omit these"
+            "--client-env and --server-env are for programs of yours", hint="name the programs"
         )
     if len(pairs) > 1 and any((baseline, resume, junit, markdown, json_lines)):
-        hint = (
-            "--baseline, --resume, --junit, --markdown and --json are of one check; checks are in"
-            " --out"
-        )
-        raise ConfigError(f"{len(pairs)} pairs of programs are a matrix", hint=hint)
+        hint = "leave out --baseline, --resume, --junit, --markdown and --json, or name one pair"
+        raise ConfigError(f"{len(pairs)} pairs of programs make a matrix of checks", hint=hint)
     if stack and pairs:
-        raise ConfigError(f"--stack {stack} excludes programs of yours", hint="omit one of them")
+        raise ConfigError(f"--stack {stack} and programs of yours", hint="leave one of them out")
     if stack not in (None, "quinn") and clock == "virtual":
         hint = (
             "--clock real, or its adapter with --virtual-client and --virtual-server"
@@ -371,9 +368,7 @@ def check_suite(
     if search:
         return _search(_prepared(request, pairs), pairs, options, outputs, quiet=quiet)
     if options != SearchOptions():
-        raise ConfigError(
-            "--search-time and the like are of --search", hint="add --search, or omit these"
-        )
+        raise ConfigError("--search-time and the like need --search", hint="add --search")
     checks = check_run.run_each(_prepared(request, pairs), pairs, ProgressLog(quiet))
     _report(checks, outputs, out)
     return check_result.worst_status([one.status for one in checks])
@@ -391,7 +386,7 @@ def _prepared(
     if virtual and (len(virtual) < len(pairs) or request.clock == "real"):
         raise ConfigError(
             "--virtual-client and --virtual-server exclude other programs and --clock real",
-            hint="omit these",
+            hint="leave one of them out",
         )
     if len(virtual) == len(pairs) and request.clock == "virtual":
         needs.ensure("lockstep" if pairs else "virtual")

@@ -43,7 +43,7 @@ def serve(
     allow_host: Annotated[
         list[str],
         typer.Option(
-            help="Accept requests to a proxy on this host, such as nginx: its NAME[:PORT]. Repeatable."
+            help="NAME[:PORT] of a proxy on this host, such as nginx, that passes requests on. Repeatable."
         ),
     ] = [],  # noqa: B006 - typer copies it
     metrics_token: Annotated[

@@ -133,10 +133,9 @@ def entities(topology: Topology) -> dict[str, str]:
 def with_terminals(topology: Topology, count: int, spots: Sequence[int] = ()) -> Topology:
     """Return a topology with `count` terminals in all, 1 to `MOST`; its further nodes come last.
 
-    `spots` are the numbers of the further terminals' spots; new spots are numbered from 2 in the
-    order of their first use. Empty: all terminals are in the first spot. A further spot is a
-    satellite network with its own gateway, which has a network to the node behind the first
-    gateway.
+    `spots`: the number of each further terminal's spot, new ones from 2 in the order of their first
+    use; empty: all are in spot 1. A further spot is a satellite network with its own gateway, which
+    has a network to the node behind the first one.
 
     Raises:
         ConfigError: the count is out of its limits, or lab.yml uses what a further terminal needs.

@@ -173,13 +173,11 @@ def build(
     taps: Mapping[str, Tap] | None = None,
     carried: str | None = None,
 ) -> None:
-    """Make every namespace with its links, addresses and routes.
+    """Make every namespace with its links, addresses and routes, in a user namespace of the lab if
+    the kernel allows one. After a failure, the namespaces made so far remain.
 
-    After a failure, the namespaces made so far remain.
-
-    The namespaces belong to a user namespace of the lab, unless the kernel allows none. `taps`:
-    OpenSAND's TAPs by node; None: satlink carries the satellite network. `carried`: the LAN that
-    satlink carries as well.
+    `taps`: OpenSAND's TAPs by node; None: satlink carries the satellite network. `carried`: the LAN
+    that satlink carries as well.
 
     Raises:
         HostError: the kernel refused a step.
@@ -249,12 +247,11 @@ def _create(lab_id: str, nodes: list[str]) -> None:
 
 
 def build_machines(topology: Topology, lab_id: str, control: Mapping[str, str], host: str) -> None:
-    """Make the network cards of machines: one namespace for each, with plain wires. Only the
-    control network gets addresses.
+    """Make a namespace with the network cards of each machine. The machines emulate the satellite
+    network themselves. After a failure, the namespaces made so far remain.
 
-    `control` has each machine's address on the control network, with its prefix. `host` is our
-    address, on a bridge in the namespace `HOST_NODE`. The machines emulate the satellite network
-    themselves. After a failure, the namespaces made so far remain.
+    `control` has each machine's address on the control network, with its prefix; other networks get
+    no addresses. `host` is our address, on a bridge in the namespace `HOST_NODE`.
 
     Raises:
         HostError: the kernel refused a step.

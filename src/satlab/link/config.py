@@ -451,10 +451,8 @@ def build_config(
 ) -> LinkConfig:
     """Join a topology and a request to one configuration.
 
-    `metrics` is used if the request names no file, with at most `metrics_max_bytes` (None: no
-    limit).
-
-    `control` is the socket on which the link can be changed while it runs.
+    `metrics`: the file if the request names none, with at most `metrics_max_bytes`. `control`: the
+    socket on which the running link can be changed.
 
     Raises:
         ConfigError: a value is out of its limits; every fault.

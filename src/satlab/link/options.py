@@ -528,11 +528,10 @@ class LinkOptions(
         return folder
 
     def profile_terminals(self, satlink: Path = SATLINK) -> tuple[ProfileTerminal, ...]:
-        """Return the further terminals of the profile that a lab has, each with the profile's
-        values.
+        """Return the profile's further terminals.
 
-        None if their number is given: these terminals equal the ST. None with OpenSAND as emulator
-        or its timing: such a lab carries the packets of only one terminal.
+        None if their number is given: these terminals equal the ST. None with OpenSAND or its
+        timing: such a lab has one terminal.
 
         Raises:
             ConfigError: the profile is not usable.
@@ -546,12 +545,10 @@ class LinkOptions(
         )
 
     def topology(self, profile_terminals: Sequence[ProfileTerminal] | None = None) -> Topology:
-        """Return the topology of `lab.yml` with these terminals; raises as the method
-        `profile_terminals`.
+        """Return the topology of `lab.yml` with these terminals; raises as `profile_terminals`.
 
-        Without a number or terminals of the profile, there are as many as in `lab.yml`. If
-        terminals of the profile belong to several gateways, each spot has a gateway and a satellite
-        network.
+        Without a number or terminals of the profile, there are as many as in `lab.yml`. Each
+        gateway of the profile's terminals is a spot, with its own satellite network.
         """
         further = self.profile_terminals() if profile_terminals is None else profile_terminals
         found = named(LAB_FILE)

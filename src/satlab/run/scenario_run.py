@@ -151,7 +151,7 @@ def prepare(request: RunRequest) -> PreparedRun:
     """Check scenario, arguments, host, pages, profile and topology; changes nothing.
 
     Raises:
-        ConfigError: with every fault of the first that is wrong.
+        ConfigError: the first of them that is wrong, with all its faults.
         HostError: a program of the link is missing.
     """
     # The lab, and the scenario with its values. The name of a job decides its capabilities, so a

@@ -345,11 +345,10 @@ def play(
     on_task: Callable[[str], None] = lambda _: None,
     deadline_s: float = DEADLINE_S,
 ) -> dict[str, PlayRecap]:
-    """Run a playbook of `ansible/` over a lab, and return the recap of each host.
+    """Run a playbook of `ansible/` over a lab, and return the recap of each host. The output goes to
+    `ansible.log`.
 
-    The output goes to `ansible.log`.
-
-    `enter` is put before the command; `on_task` is called with the name of each task.
+    `enter`: words before the command; `on_task` gets the name of each task.
 
     Raises:
         RunError: a task failed, a host is away, or the play hangs.
@@ -357,10 +356,7 @@ def play(
     """
     program = Path(sys.executable).with_name("ansible-playbook")
     if not program.exists():
-        raise HostError(
-            "Ansible is missing",
-            "install it: ./satlab --install vm",
-        )
+        raise HostError("Ansible is missing", "install it: ./satlab --install vm")
     # Whole paths: `enter` may lead to another folder.
     argv = [*enter, str(program), "-i", str(folder.inventory), str(ANSIBLE / playbook), *extra]
     lines: list[str] = []
