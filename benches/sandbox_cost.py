@@ -28,7 +28,6 @@ from satlab.run.scenario_run import RunRequest
 
 START_LIMIT_MS = 50.0
 """Promised cost of a start."""
-STARTS = 40
 RUNS: dict[str, tuple[str, dict[str, str], str]] = {
     "page load": ("page_load", {"protocol": "h1", "runs": "3"}, "page_load_time_ms"),
     "QUIC": ("quic", {"pep": "none", "duration": "5"}, "goodput_bps"),

@@ -398,17 +398,9 @@ def reproduce(
     chosen = None if cells is None else [pattern.strip() for pattern in cells.split(",")]
     patience = Patience(wait_quiet, retries)
     link_rate_cache.use(rate_once)
+    name = KNOWN_AS.get(paper, paper)
     request = reproduction.Request(
-        KNOWN_AS.get(paper, paper),
-        clock,
-        quick,
-        runs,
-        chosen,
-        resume,
-        parallel,
-        out,
-        patience,
-        keep,
+        name, clock, quick, runs, chosen, resume, parallel, out, patience, keep
     )
     needs.ensure("link")
     work = reproduction.prepare(request)

@@ -116,7 +116,7 @@ class LinkChange(QueueOptions, ImpairmentOptions, LossOptions, ChangeOptions):
     @classmethod
     def _needs_queue(cls, aqm: Aqm | None, info: ValidationInfo) -> Aqm | None:
         if aqm and info.data.get("queue", "") is None:
-            raise invalid("needs {}", "set the limit as well", "queue")
+            raise invalid("needs --queue", "set the limit as well")
         return aqm
 
     @field_validator("outage")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The base of option models: command line, web form and requests come from one definition."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
@@ -49,7 +48,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        return flag_of(self.name)
+        return f"--{self.name.replace('_', '-')}"
 
     @property
     def text(self) -> str:
@@ -87,10 +86,8 @@ def options_of(model: type[Options]) -> tuple[Option, ...]:
     return tuple(sorted(every, key=lambda option: GROUPS.index(option.help.group)))
 
 
-def fault_of(model: type[Options], detail: Any, labels: Mapping[str, str] | None = None) -> Fault:
-    """Return the fault for one of pydantic's errors. It names other options by their flags, or by
-    their labels.
-    """
+def fault_of(model: type[Options], detail: Any) -> Fault:
+    """Return the fault for one of pydantic's errors."""
     name, value = str(detail["loc"][0]), detail["input"]
     option = next(option for option in options_of(model) if option.name == name)
     shown = "" if value is True else f" {value:.15g}" if isinstance(value, float) else f" {value}"
@@ -102,24 +99,14 @@ def fault_of(model: type[Options], detail: Any, labels: Mapping[str, str] | None
         usual = option.help.text.rstrip(".")
     else:
         usual = option.range or said
-    context = detail.get("ctx", {})
-    remedy = context.get("remedy", usual)
-    if labels and context.get("other"):
-        label = labels[context["other"]]
-        reason, remedy = (text.replace("{}", label) for text in context["texts"])
+    remedy = detail.get("ctx", {}).get("remedy", usual)
     return Fault(f"{option.flag}{shown}", reason, remedy)
 
 
 def invalid(reason: str, remedy: str, other: str = "") -> PydanticCustomError:
-    """Return the error that a validator of an option raises. `{}` is the option `other`."""
-    said, to_do = (text.replace("{}", flag_of(other)) for text in (reason, remedy))
-    context = {"reason": said, "remedy": to_do, "texts": (reason, remedy), "other": other}
+    """Return the error that a validator of an option raises. `other`: the flag that it names."""
+    context = {"reason": reason, "remedy": remedy, "other": other}
     return PydanticCustomError("option", "{reason}", context)
-
-
-def flag_of(name: str) -> str:
-    """Return an option as it is on the command line."""
-    return f"--{name.replace('_', '-')}"
 
 
 def _help(model: type[Options], name: str) -> Help:

@@ -176,14 +176,16 @@ class PathOptions(Options):
     @classmethod
     def _needs_its_timing(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("timing") != "opensand":
-            raise invalid("needs {} opensand", "add {} opensand", "timing")
+            raise invalid("needs --timing opensand", "add --timing opensand", "--timing")
         return value
 
     @field_validator("opensand_drift_us")
     @classmethod
     def _is_a_defect(cls, value: int, info: ValidationInfo) -> int:
         if value and not info.data.get("opensand_defects"):
-            raise invalid("needs {}", "add {}", "opensand_defects")
+            raise invalid(
+                "needs --opensand-defects", "add --opensand-defects", "--opensand-defects"
+            )
         return value
 
 
@@ -284,7 +286,7 @@ class ImpairmentOptions(Options):
     @classmethod
     def _needs_reorder(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("reorder", 0.0) is None:
-            raise invalid("needs {}", "add {} RATIO", "reorder")
+            raise invalid("needs --reorder", "add --reorder RATIO", "--reorder")
         return value
 
     def impairments(self) -> dict[str, Any]:
@@ -367,7 +369,9 @@ class QueueOptions(Options):
             queue_limit(text, {})
             if info.data.get("queue_bdp", DEFAULT_BDP) != DEFAULT_BDP:
                 raise invalid(
-                    "and {} both set the limit of the queue", "leave one out", "queue_bdp"
+                    "and --queue-bdp both set the limit of the queue",
+                    "leave one out",
+                    "--queue-bdp",
                 )
         return text
 
@@ -376,7 +380,8 @@ class QueueOptions(Options):
     def _needs_aqm(cls, value: float | bool | None, info: ValidationInfo) -> float | bool | None:
         if value is not None and value is not False and "aqm" in info.data:
             if info.data["aqm"] is None:
-                raise invalid("needs {}", "add {} codel, fq-codel, pie or dualpi2", "aqm")
+                remedy = "add --aqm codel, fq-codel, pie or dualpi2"
+                raise invalid("needs --aqm", remedy, "--aqm")
             owners = _OF_SOME_AQM.get(info.field_name or "")
             if owners and info.data["aqm"] not in owners:
                 raise invalid(

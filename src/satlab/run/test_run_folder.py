@@ -192,7 +192,7 @@ def test_the_folder_of_a_run_that_could_not_be_done_says_why(
     assert (about["status"], about["exit_status"], about["reason"]) == ("failed", status, reason)
 
 
-def test_the_records_decide_with_the_scenario(
+def test_the_records_decide_with_the_scenario_unless_it_was_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -203,18 +203,8 @@ def test_the_records_decide_with_the_scenario(
     assert result.reason.startswith("page_load_ms: ")
     about = manifest(tmp_path)
     assert (about["status"], about["exit_status"], about["reason"]) == ("failed", 1, result.reason)
-
-
-def test_a_stopped_run_stays_interrupted_whatever_its_samples_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        sandboxed_reader, "collected", lambda _: one_record("page_load_ms", "failed")
-    )
-    assert (
-        record(tmp_path, Host(), lambda *_: ended("interrupted"))[0].status
-        is ExitStatus.INTERRUPTED
-    )
+    stopped = record(tmp_path / "stopped", Host(), lambda *_: ended("interrupted"))[0]
+    assert stopped.status is ExitStatus.INTERRUPTED
 
 
 def test_only_samples_of_the_scenario_fail_a_run() -> None:

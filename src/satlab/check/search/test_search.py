@@ -30,7 +30,6 @@ ETOSAT = suite.load(paths.SUITES / "etosat.yml")
 MEDIUM = Space(ETOSAT, ETOSAT.case("medium"))
 NAMES = [one.name for one in QUANTITIES]
 Fault = Callable[[dict[str, float]], Kind | None]
-BIG = {"payload_mb": 40.0}
 changes_of = st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 50), max_size=6)
 
 

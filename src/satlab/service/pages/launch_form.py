@@ -156,12 +156,14 @@ def _read_link(form: Form, given: Mapping[str, str], faults: dict[str, str]) -> 
         link = RunLink.model_validate(chosen)
         link.options().request()
     except ValidationError as error:
-        labels = {option.name: f'"{option.help.label}"' for option in options_of(RunLink)}
+        labels = {option.flag: f'"{option.help.label}"' for option in options_of(RunLink)}
         for detail in error.errors():
-            fault = fault_of(RunLink, detail, labels)
+            fault = fault_of(RunLink, detail)
             text = f"This {fault.reason}" + (f" ({fault.remedy})" if fault.remedy else "")
             if fault.remedy and detail["type"].startswith(("greater_than", "less_than")):
                 text = f"This must be {fault.remedy}"
+            if flag := detail.get("ctx", {}).get("other"):  # a form has labels in place of flags
+                text = text.replace(flag, labels[flag])
             faults.setdefault(f"link.{detail['loc'][0]}", text)
     except ConfigError as error:
         place = "link.emulator" if chosen.get("emulator") == "opensand" else "link.profile"
