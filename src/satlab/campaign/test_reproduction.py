@@ -150,8 +150,8 @@ def test_p259_flows_of_a_paper_are_judged_on_either_clock_with_its_deviations(
 def test_p259_a_paper_without_runs_on_a_clock_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "c.yml"
     for text, reason in (
-        ("paper: seed-002\nclock: virtual", "seed-002 has real runs alone"),
-        ("paper: seed-004\nclock: real", "seed-004 has virtual runs alone"),
+        ("paper: seed-002\nclock: virtual", "seed-002 has no runs on the virtual clock"),
+        ("paper: seed-004\nclock: real", "seed-004 has no runs on the real clock"),
         ("scenario: bulk_tcp\nclock: real", "clock: only with paper or suite"),
     ):
         file.write_text(text)
@@ -169,7 +169,7 @@ def test_requests_that_cannot_be_are_refused(tmp_path: Path) -> None:
     def prepare(name: str, **options: Any) -> None:
         reproduction.prepare(reproduction.Request(name, **options))
 
-    with pytest.raises(ConfigError, match="virtual runs alone"):
+    with pytest.raises(ConfigError, match="no runs on the real clock, only on the virtual"):
         prepare("seed-004", clock="real")
     with pytest.raises(ConfigError, match="no such cell") as refused:
         prepare("seed-003", cells=["test9/*"])

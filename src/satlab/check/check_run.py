@@ -6,7 +6,6 @@ or a baseline.
 import json
 import math
 import os
-import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -42,6 +41,8 @@ BASELINE_RUNS = 10
 """Fewest samples of a comparison: with fewer, no test over all marks of a suite can be significant.
 """
 COMPARED_RUNS = range(BASELINE_RUNS, MAX_RUNS + 1, MIN_RUNS)
+ENOUGH_RUNS = range(MIN_RUNS, MAX_RUNS + 1)
+"""Samples of each build of which a comparison too small is told."""
 LINK_TOLERANCE = 0.001
 """Relative difference below which a baseline's link is the same."""
 SLOWDOWN = 0.10
@@ -388,25 +389,29 @@ def _min_runs(plan: Suite, case: Case, baseline: verdict.Samples | None, cases: 
 def _detectable_by(
     plan: Suite, baseline: Sequence[Sample], runs: int, tolerance: float, cases: int
 ) -> str:
-    """Return which slowdowns so many samples of a case will show, for each mark."""
+    """Return which slowdowns so many samples of a case will show, for each mark; or how many
+    samples would show one.
+    """
     pilot = verdict.calibrated(baseline)
-    source = random.Random(verdict.SEED)  # noqa: S311 - statistics, not a secret
-    found = []
-    for mark, mark_mb in enumerate(plan.marks_mb):
-        times = verdict.sorted_times(pilot, mark)
-        tests = cases * len(plan.marks_mb)
-        least = verdict.detectable(times, runs, tolerance, tests, source) if times else None
-        size = "none up to 100 %" if least is None else f"{least:.0%}"
-        found.append(f"{size} ({mark_mb:g} MB)")
-    return (
-        f"{runs} samples, {len(pilot)} of the baseline; they show slowdowns from {', '.join(found)}"
-    )
+    tests = cases * len(plan.marks_mb)
+    times = [verdict.sorted_times(pilot, mark) for mark in range(len(plan.marks_mb))]
+    least = [verdict.detectable(each, runs, tolerance, tests) if each else None for each in times]
+    counts = f"{runs} sample{'s' * (runs != 1)}, {len(pilot)} of the baseline"
+    if not any(least):
+        enough = max(runs, verdict.runs_for(times if pilot else [], ENOUGH_RUNS, 1.0, tests))
+        return (
+            f"{counts}: too few to show even twice the time; take {enough} of each build"
+            f" (--runs {enough})"
+        )
+    sizes = ("over 100%" if one is None else f"{one:.0%}" for one in least)
+    found = (f"{size} ({mark:g} MB)" for size, mark in zip(sizes, plan.marks_mb, strict=True))
+    return f"{counts}; they show slowdowns from {', '.join(found)}"
 
 
 def _outcome(samples: Sequence[Sample]) -> str:
     """One line for the progress log: number of samples, and the reason of the first failed one."""
     reason = next((one.reason for one in samples if one.status != "ok"), "")
     off = sum(bool(one.calibration) for one in samples)
-    text = f"{len(samples)} samples"
+    text = f"{len(samples)} sample{'s' * (len(samples) != 1)}"
     text += f", {off} out of calibration" if off else ""
     return f"{text}; {reason}" if reason else text

@@ -100,6 +100,11 @@ class UnusedSource:
 
     @property
     def text(self) -> str:
+        if self.kind == "missing" and self.side == "server":
+            return (
+                "no qlog of the server, so the causes are unknown: a command writes it to {qlog}, an"
+                " endpoint to $QLOGDIR"
+            )
         return f"qlog of the {self.side} not used ({self.kind}): {self.reason}"
 
 

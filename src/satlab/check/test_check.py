@@ -8,7 +8,7 @@ import json
 import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ from satlab.cli import app
 from satlab.common import console, paths
 from satlab.common.console import ProgressLog
 from satlab.common.errors import ConfigError, ExitStatus
-from satlab.report.page import Facts, Mark, Plot, Table, Tile
+from satlab.report.page import Facts, Mark, Plot, Table, Text, Tile
 from satlab.run.quiet_host import Patience
 
 OUTCOME: dict[str, Any] = {
@@ -234,6 +234,7 @@ def test_symptoms_and_warnings_are_in_every_report(
     assert "reference s" not in text
     assert text.count("| unknown |") and "| qlog of the server, stack |" in text
     xml = ElementTree.fromstring(junit.junit(found))  # noqa: S314 - our own text
+    assert "writes it to {qlog}" in UnusedSource("missing", "server", "no file").text
     assert "qlog of the server not used (broken): <script>line 3" in (
         xml.findtext("system-err") or ""
     )
@@ -335,6 +336,8 @@ def test_a_build_is_compared_with_an_earlier_one(
     assert again.comparisons
     assert not any(one.is_slower for one in again.comparisons)
     assert again.status == ExitStatus.OK
+    titles = [section.title for section in check_page.page(again).sections]
+    assert titles[:2] == ["Comparison with the baseline", "Suite tiny: the test"]
     missed = replace(again, verdicts=[replace(one, result="fail") for one in again.verdicts])
     assert missed.status == ExitStatus.OK
     assert replace(missed, comparisons=None).status == ExitStatus.FAILED
@@ -571,9 +574,34 @@ def test_what_a_comparison_can_detect_is_said_before_it_runs(
     assert [line.split(":")[0].strip() for line in lines] == ["quick", "slow", "falling"]
     assert all("10 samples, 3 of the baseline" in line for line in lines)
     [_, of_slow, _] = lines
-    # The comparison afterwards has the same figures, but for the draws.
+    # The comparison afterwards has the same figures.
     early = next(one for one in found.comparisons or () if (one.case, one.mark_mb) == ("slow", 0.1))
-    assert early.detectable is None or f"{early.detectable:.0%}"[0] in of_slow
+    assert early.detectable and f"{early.detectable:.0%} (0.1 MB)" in of_slow
+    said.clear()
+    check(tiny, monkeypatch, tmp_path / "3", runs=2, baseline=first.folder / "check.json")
+    assert said[0].endswith("too few to show even twice the time; take 5 of each build (--runs 5)")
+
+
+@pytest.mark.parametrize(
+    ("in_case", "options", "words"),
+    [
+        ({}, {"receive_window": "1M"}, '--client receive-window: "1M" is not allowed (an integer'),
+        ({}, {"window": 1}, "--client window: is unknown"),
+        ({"window": 1}, {}, "case quick: client.window: is unknown"),
+    ],
+)
+def test_a_refused_option_is_named_as_the_user_wrote_it(
+    in_case: Mapping[str, int],
+    options: Mapping[str, int | str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = TINY.replace("{id: quick", f"{{client: {json.dumps(in_case)}, id: quick")
+    (tmp_path / "tiny.yml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        check(tmp_path, monkeypatch, tmp_path / "1", cases=["quick"], client=options)
+    assert str(caught.value).startswith(words)
 
 
 def test_a_case_has_its_own_number_of_samples(
@@ -591,6 +619,25 @@ def test_a_case_has_its_own_number_of_samples(
     file = found.folder / "check.json"
     more = check(tmp_path, monkeypatch, tmp_path / "3", cases=["quick"], baseline=file)
     assert len(more.samples["quick"]) >= check_run.BASELINE_RUNS
+
+
+def test_targets_out_of_calibration_are_not_counted_as_missed(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick"], runs=1)
+    [sample] = found.samples["quick"]
+    off = replace(
+        found,
+        verdicts=[replace(one, result="not measurable") for one in found.verdicts],
+        samples={"quick": [replace(sample, calibration="cpu_wait_ratio.client")]},
+    )
+    count = sum(one.target_s is not None for one in found.verdicts)
+    said = check_tables.summary(off)
+    assert said.endswith(f": 0 of {count} targets met, {count} not measurable")
+    tile = Tile(f"0/{count}", f"targets met, {count} not measurable")
+    assert check_page.tiles(off)[0] == tile
+    assert check_page.page(off).lead[1:] == [Text(said)]
+    assert "--wait-quiet 600" in check_tables.notices(off).caption
 
 
 def test_a_check_against_an_uncalibrated_baseline_is_not_measurable(

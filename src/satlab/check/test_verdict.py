@@ -394,7 +394,7 @@ def test_fewer_than_five_samples_have_no_interval(n: int) -> None:
 
 def test_detectable_slowdowns_begin_above_the_tolerance_and_ties_are_no_slowdown() -> None:
     source = random.Random(1)  # noqa: S311
-    assert verdict.detectable([10.0] * 10, 10, 0.05, 1, source) == 0.06
+    assert verdict.detectable([10.0] * 10, 10, 0.05, 1) == 0.06
     assert not verdict._is_detected([10.0] * 10, (10, 10), 1.0, 1.0, source)
 
 

@@ -392,7 +392,7 @@ def _tested(
     found = {}
     for key, p, p_adjusted in zip(sides, of_times, adjusted, strict=False):
         now, before = sides[key]
-        smallest = detectable(before.times, len(now.samples), tolerance, len(adjusted), source)
+        smallest = detectable(before.times, len(now.samples), tolerance, len(adjusted))
         result: ComparisonResult = "no slower"
         if adjusted_failures.get(key, 1.0) <= ALPHA:
             result = "failed"
@@ -448,14 +448,13 @@ def p_more_fail(now: Failures, before: Failures) -> float:
     return ways / math.comb(now.transfers + before.transfers, failed)
 
 
-def detectable(
-    before: Sequence[float], n: int, tolerance: float, comparisons: int, source: random.Random
-) -> float | None:
+def detectable(before: Sequence[float], n: int, tolerance: float, comparisons: int) -> float | None:
     """Return the smallest relative slowdown that is found with probability POWER; None above 1.
 
-    By resampling the baseline. A normal approximation of the rank sum replaces the permutations:
-    good enough for planning.
+    By resampling the baseline, always with the same draws. A normal approximation of the rank sum
+    replaces the permutations: good enough for planning.
     """
+    source = random.Random(SEED)  # noqa: S311 - statistics, not a secret
     steps = [step / 100 for step in range(1, 101) if step / 100 > tolerance]
     sizes = (n, len(before))
     return next(

@@ -4,6 +4,7 @@
 import functools
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -50,6 +51,7 @@ def _processed(parameter: Any, process: Callable[[Any, Any], Any], context: Any,
             cause: Any = error.__cause__
             if hasattr(cause, "errors"):  # pydantic's
                 reason, remedy = plain_words.of_fault(cause.errors()[0])
+                reason = reason.removesuffix(".")
                 error.message = f"{reason}: {remedy}." if remedy else f"{reason}."
             raise
     return parameter.callback(context, parameter, None) if parameter.callback else None
@@ -306,9 +308,27 @@ class _Late(_Light, typer.core.TyperCommand):
     def params(self, none: Any) -> None:
         """Ignore those of the function that typer was given: it has none."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Take an unknown option that is an argument of a scenario for one."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            unknown = getattr(error, "option_name", "").removeprefix("--")
+            if hasattr(error, "possibilities") and self.name == "run" and _is_argument(unknown):
+                error.possibilities = [f"--set {unknown}=VALUE"]
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         self.callback = self.whole.callback
         return super().invoke(ctx)
+
+
+def _is_argument(name: str) -> bool:
+    """Return whether a shipped scenario has an argument of this name."""
+    from satlab.run import catalog
+
+    texts = catalog.shipped("scenarios").values()
+    return any(re.search(rf"[\[ ]{re.escape(name)}=", text) for text in texts)
 
 
 def status_of(function: Callable[[], int]) -> int:
@@ -325,9 +345,12 @@ def status_of(function: Callable[[], int]) -> int:
         return ExitStatus.FAILED
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        report_error(
-            SatlabError(what, "check free space and permissions, then run the same command again")
-        )
+        hint = "check free space and permissions, then run the same command again"
+        if isinstance(error, FileNotFoundError) and error.filename:
+            folder = Path(os.fsdecode(error.filename)).parent
+            if not folder.is_dir():
+                what, hint = f"{folder}: no such folder", "make it, then run the same command again"
+        report_error(SatlabError(what, hint))
         return ExitStatus.HOST
 
 

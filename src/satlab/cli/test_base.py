@@ -15,6 +15,7 @@ from collect.fixtures import example_run
 from satlab import cli
 from satlab.cli import base
 from satlab.common import paths
+from satlab.common.errors import ExitStatus
 
 
 def test_a_run_ends_with_the_path_of_its_report(
@@ -105,3 +106,29 @@ def test_help_has_the_whole_sentence_of_a_command() -> None:
     output = " ".join(CliRunner().invoke(cli.app, ["--help"]).output.split())
     assert "compare the figures with the published ones." in output
     assert "..." not in output.replace("COMMAND [ARGS]...", "")
+
+
+def test_an_argument_of_a_scenario_as_an_option_is_named_with_set() -> None:
+    said = CliRunner().invoke(cli.app, ["run", "bulk_tcp", "--duration", "15"]).output
+    assert "--set duration=VALUE" in said and "--deadline" not in said
+    assert "--profile" in CliRunner().invoke(cli.app, ["run", "ping", "--profil", "geo"]).output
+    said = CliRunner().invoke(cli.app, ["check", "--duration", "15"]).output
+    assert "No such option" in said and "--set" not in said
+
+
+def test_a_choice_that_does_not_exist_ends_with_one_full_stop() -> None:
+    said = CliRunner().invoke(cli.app, ["check", "--stack", "aioquic"]).output
+    assert "'tcp-pep-d'." in said and ".." not in said
+
+
+def test_a_folder_that_does_not_exist_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write() -> int:
+        (tmp_path / "no" / "plan.json").write_text("")
+        return 0
+
+    assert base.status_of(write) == ExitStatus.HOST
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path / 'no'}: no such folder\nhint: make it, then run the same command again\n"
+    )

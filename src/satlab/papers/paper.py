@@ -374,7 +374,8 @@ def clock_of(name: str, asked: Clock | None) -> Clock:
     clocks = CLOCKS[name]
     if asked is not None and asked not in clocks:
         raise ConfigError(
-            f"clock {asked}: {name} has {clocks[0]} runs alone", hint=f"clock {clocks[0]}"
+            f"{name} has no runs on the {asked} clock, only on the {clocks[0]} clock",
+            hint=f"clock {clocks[0]}, or leave the clock out",
         )
     return asked or clocks[0]
 

@@ -89,6 +89,15 @@ def _title(metric: str) -> str:
     return f"{figure.title}{f' ({figure.unit})' if figure.unit else ''}"
 
 
+MOST_NAMED = 4
+"""Largest number of cells that a table names; the others are counted."""
+
+
+def _first(cells: Sequence[str]) -> str:
+    more = len(cells) - MOST_NAMED
+    return ", ".join(cells[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
 def signed(share: float) -> str:
     """Return a deviation as text."""
     return f"{share:+.1%}".replace("-", "\N{MINUS SIGN}")
@@ -132,7 +141,7 @@ class AgreementResult:
             "At most": f"{self.agreement.at_most:.0%}",
             "Verdict": self.verdict,
             "Beyond it": ", ".join(self.misses) or NOTHING,
-            "Too few runs": ", ".join(self.lacking) or NOTHING,
+            "Too few runs": _first(self.lacking) or NOTHING,
         }
 
 

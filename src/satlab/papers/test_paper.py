@@ -591,6 +591,8 @@ def test_the_tables_of_seed_001_have_ours_next_to_the_paper_s() -> None:
         "seed-001", ["dvb-wifi/1/*/bbr2"], lambda cell, _: None if "/s2/" in cell else 98.0, 5
     )
     assert verdicts_of(slow)["open-question"] == "does not hold"
+    lacking = slow.agreements[0].row()["Too few runs"]
+    assert lacking.count(",") == 3 and lacking.endswith(" more")
     both = by_number("seed-001", ["dvb-wifi/1/*/bbr2"], lambda *_: None, 5)
     assert verdicts_of(both)["open-question"] == "undecided"
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import threading
 import time
@@ -19,6 +20,7 @@ from satlab.check import case_link, time_floors
 from satlab.check.case_link import CaseLink
 from satlab.check.endpoint import lockstep
 from satlab.check.endpoint.lockstep import LockstepPair
+from satlab.check.endpoint.pair import CLIENT
 from satlab.check.samples import Options, Sample, stalled
 from satlab.check.suite import MB, Case, Suite
 from satlab.check.trace import careful_resume, trace_reader
@@ -132,7 +134,8 @@ def run(
     argv = [str(paths.SATVIRTUAL), "--link", link_file.name, "--transfer", transfer_file.name]
     done = _completed(argv, folder, deadline_s, stop or threading.Event())
     if done.returncode == ExitStatus.USAGE:
-        raise refusal(done.stderr.decode(errors="replace"), "satvirtual refuses the transfer")
+        text = _with_options(done.stderr.decode(errors="replace"), transfer_file.name, case)
+        raise refusal(text, "satvirtual refuses the transfer")
     if done.returncode not in (ExitStatus.OK, ExitStatus.FAILED):
         raise HostError(
             f"satvirtual ended with status {done.returncode}:"
@@ -141,6 +144,18 @@ def run(
     outcome_file.write_bytes(done.stdout)
     found = sample(case, json.loads(done.stdout), link.plan)
     return time_floors.possible(found, case, request["marks_bytes"], link)
+
+
+def _with_options(text: str, file: str, case: Case) -> str:
+    """Name options of an endpoint as a user writes them, in place of the file that has them."""
+
+    def named(place: re.Match[str]) -> str:
+        side, name = place.groups()
+        if name in (case.client if side == CLIENT else case.server):
+            return f"case {case.id}: {side}.{name}"
+        return f"--{side} {name.replace('_', '-')}"
+
+    return re.sub(rf"{re.escape(file)}: (client|server)\.(\w+)", named, text)
 
 
 def _completed(

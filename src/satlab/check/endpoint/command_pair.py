@@ -260,9 +260,14 @@ def parse(
     if faults:
         raise ConfigError("the commands of the endpoints", faults)
     client_words, server_words = map(tuple, words.values())
-    name = f"{Path(client_words[0]).name} to {Path(server_words[0]).name}"
+    name = " to ".join(named_file(each).name for each in words.values())
     visible = outside_the_host_programs(needed)
     return CommandLinePair(name, client_words, server_words, visible, environment or {})
+
+
+def named_file(words: Sequence[str]) -> Path:
+    """Return the script that an interpreter runs, or the program."""
+    return next((Path(word) for word in words[1:] if Path(word).is_file()), Path(words[0]))
 
 
 def program_words(option: str, text: str, faults: list[Fault]) -> list[str] | None:
@@ -276,8 +281,11 @@ def program_words(option: str, text: str, faults: list[Fault]) -> list[str] | No
         return None
     program = shutil.which(words[0]) if words else None
     if program is None:
-        reason = f"{words[0]} is not a program" if words else "is missing"
-        faults.append(Fault(option, reason, "both commands are needed"))
+        faults.append(
+            Fault(option, f"{words[0]} is not a program", "build it, or correct its path")
+            if words
+            else Fault(option, "is missing", "both commands are needed")
+        )
         return None
     return [str(plain_files.named(Path(program))), *words[1:]]
 

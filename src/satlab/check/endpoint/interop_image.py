@@ -98,7 +98,10 @@ def _modes(endpoint: Path) -> Mapping[str, int] | None:
     except NotADirectoryError:
         return None  # a link, too: opening an archive follows no links
     except OSError as error:
-        raise ConfigError(f"{endpoint}: {error.strerror}") from error
+        raise ConfigError(
+            f"{endpoint}: {error.strerror}",
+            hint="an endpoint is a folder with run_endpoint.sh, an image's files, or an OCI archive",
+        ) from error
 
 
 def _files(theirs: Mapping[str, Path], own: Path) -> tuple[Mount, ...]:

@@ -35,6 +35,7 @@ from satlab.report.page import (
     Section,
     Series,
     Spans,
+    State,
     Table,
     Text,
     Tile,
@@ -98,7 +99,8 @@ def write(check: CheckResult) -> Path:
 def page(check: CheckResult) -> Page:
     """Return the page of a check."""
     sections = []
-    for table in check_tables.tables(check):
+    tables = check_tables.tables(check)
+    for table in sorted(tables, key=lambda each: each.title != check_tables.COMPARISON):
         plots = _grown(check) if table.title == check_tables.GREW else []
         sections.append(Section(Section.of(table).title, [table, *plots]))
     if strips := _sample_times(check):
@@ -116,7 +118,8 @@ def page(check: CheckResult) -> Page:
     build = provenance.digest(check.provenance["programs"])
     stack = check.input.stack + (f" (build {build})" if build else "")
     title = f"{check.suite.name}: {stack}, {check.input.clock} clock"
-    return Page("satlab check", title, [Tiles(tiles(check))], sections)
+    lead: list[Tiles | Text] = [Tiles(tiles(check)), Text(check_tables.summary(check))]
+    return Page("satlab check", title, lead, sections)
 
 
 def _origin(check: CheckResult) -> list[Facts | Text]:
@@ -236,7 +239,11 @@ def tiles(check: CheckResult) -> list[Tile]:
     complete = sum(one.status == "ok" for one in samples)
     found = []
     if judged:
-        found.append(Tile(f"{met}/{judged}", what, state="good" if met == judged else "bad"))
+        off = check_tables.not_measurable(check)
+        missed = met + off < judged
+        state: State = "bad" if missed else "" if off else "good"
+        what += f", {off} not measurable" if off else ""
+        found.append(Tile(f"{met}/{judged}", what, state=state))
     found.append(Tile(f"{complete}/{len(samples)}", "transfers complete"))
     if check.comparisons is not None:
         failed = sum(one.result == "failed" for one in check.comparisons)

@@ -29,6 +29,7 @@ RESULT_WORDS = {
 }
 UNKNOWN = "unknown"
 _FAILURES = "transfers that did not complete"
+COMPARISON = "comparison with the baseline"
 GREW = "what grew since the baseline"
 _BY_CAUSE = "Mean seconds of a transfer, by cause."
 _LEFT_OUT = re.compile(r" \(left out: [^)]*\)")
@@ -118,7 +119,18 @@ def summary(check: CheckResult) -> str:
     met, judged, what = verdict.met(
         (one.mark_mb, one.target_s, one.result) for one in check.verdicts
     )
-    return f"{head}: {met} of {judged} {what}" if judged else f"{head}: measured, without targets"
+    if not judged:
+        return f"{head}: measured, without targets"
+    off = not_measurable(check)
+    return f"{head}: {met} of {judged} {what}" + (f", {off} not measurable" if off else "")
+
+
+def not_measurable(check: CheckResult) -> int:
+    """Return how many targets or test cases lack samples in calibration."""
+    return sum(
+        one.result == "not measurable" and (one.target_s is not None or one.mark_mb is None)
+        for one in check.verdicts
+    )
 
 
 def worst(comparisons: Sequence[BaselineComparison]) -> list[BaselineComparison]:
@@ -190,7 +202,7 @@ def tables(check: CheckResult) -> list[Table]:
     found = [
         _verdicts(check),
         table(
-            "comparison with the baseline",
+            COMPARISON,
             _COMPARISONS_HEAD,
             [_comparison_row(one) for one in check.comparisons or ()],
             _comparisons_caption(check.comparisons or ()),
@@ -244,7 +256,7 @@ def _verdicts(check: CheckResult) -> Table:
     head = [check.suite.targets if name == "target s" else name for name in _VERDICTS_HEAD]
     kept = [column for column in range(len(head)) if any(str(row[column]) for row in rows)]
     return table(
-        f"{check.suite.name}: {check.suite.source}{reference}",
+        f"suite {check.suite.name}: {check.suite.source}{reference}",
         tuple(head[column] for column in kept),
         [tuple(row[column] for column in kept) for row in rows],
         " ".join(
@@ -342,7 +354,9 @@ def _comparisons_caption(comparisons: Sequence[BaselineComparison]) -> str:
             f" probability of {verdict.POWER:.0%}, by the spread of the baseline."
         )
     if "undecided" in results:
-        texts.append("Undecided: not even twice the time would be found; take more samples.")
+        texts.append(
+            "Undecided: not even twice the time would be found; take more samples of both."
+        )
     if "failed" in results:
         texts.append(
             "FAILED: a transfer did not complete, and all of the baseline did, or too many more"
@@ -532,4 +546,12 @@ def notices(check: CheckResult) -> Table:
             for text in texts:
                 seeds.setdefault((case, text), []).append(str(one.seed))
     rows = [(case, text, ", ".join(found)) for (case, text), found in seeds.items()]
-    return table("symptoms and warnings", ("case", "symptom or warning", "seeds"), rows)
+    is_off = any(one.calibration for samples in check.samples.values() for one in samples)
+    head = ("case", "symptom or warning", "seeds")
+    return table("symptoms and warnings", head, rows, _OFF if is_off else "")
+
+
+_OFF = (
+    "Out of calibration: the host or the link was not as planned, so the times do not count. On a"
+    " busy host use --wait-quiet 600 and --retries 3, a faster host, or the virtual clock."
+)

@@ -14,7 +14,8 @@
   document.head.append(script);
   const figures = JSON.parse(data);
   const coarse = matchMedia("(pointer: coarse)").matches;
-  const config = { responsive: true, displaylogo: false, displayModeBar: false };
+  const config = key => ({ responsive: true, displaylogo: false, displayModeBar: coarse ? false : "hover",
+    modeBarButtons: [["toImage"]], toImageButtonOptions: { format: "svg", filename: key } });
 
   // Only colours name variables: a text that begins with "--" stays a text.
   const resolve = (value, style, key = "") => {
@@ -31,6 +32,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: coarse ? false : "zoom",
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 12 : 13, color: "--text" },
       margin: { l: narrow ? 44 : 56, r: 12, t: 24, b: 48 }, hovermode: "closest",
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: "--muted", activecolor: "--text" },
       hoverlabel: { bgcolor: "--card", bordercolor: "--line", font: { color: "--text" } },
       legend: { orientation: "h", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom",
         ...(layout.barmode === "stack" && { traceorder: "normal" }) }, // Plotly's default is the reverse of the bars
@@ -61,7 +63,7 @@
     place.parentElement.classList.add("drawn"); // in place of the picture
     const height = parseInt(getComputedStyle(place).minHeight, 10);
     const isNew = !place.on;
-    Plotly.react(place, resolve(data, style), { ...themed(layout, style), height }, config);
+    Plotly.react(place, resolve(data, style), { ...themed(layout, style), height }, config(place.dataset.figure));
     if (isNew) place.on("plotly_afterplot", () => thin(place));
     thin(place);
   };
