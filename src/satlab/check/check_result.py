@@ -73,7 +73,7 @@ class CheckResult:
     @property
     def status(self) -> ExitStatus:
         """1: a case is slower than its baseline or failed; a target is missed by a case without
-        one; 4: not measurable; 5: nothing is supported.
+        one; 4: not measurable; 5: nothing is supported; 6: no comparison is decided.
         """
         results = {one.result for one in self.verdicts}
         compared = {(one.case, one.mark_mb) for one in self.comparisons or ()}
@@ -82,8 +82,11 @@ class CheckResult:
         )
         if is_missed or any(one.is_slower for one in self.comparisons or ()):
             return ExitStatus.FAILED
-        if "not measurable" in results | {one.result for one in self.comparisons or ()}:
+        found = {one.result for one in self.comparisons or ()}
+        if "not measurable" in results | found:
             return ExitStatus.UNCALIBRATED
+        if found - {"unsupported"} == {"undecided"}:
+            return ExitStatus.UNDECIDED
         return ExitStatus.UNSUPPORTED if results == {"unsupported"} else ExitStatus.OK
 
     @property
@@ -174,6 +177,12 @@ def _finite(value: float) -> float | None:
 
 
 def worst_status(found: Sequence[ExitStatus]) -> ExitStatus:
-    """Return the status of several checks: 1 before 4 before 0; 5 if nothing is supported by any."""
-    order = (ExitStatus.FAILED, ExitStatus.UNCALIBRATED, ExitStatus.OK, ExitStatus.UNSUPPORTED)
+    """Return the status of several checks: the first of 1, 4, 6, 0 and 5 that one of them has."""
+    order = (
+        ExitStatus.FAILED,
+        ExitStatus.UNCALIBRATED,
+        ExitStatus.UNDECIDED,
+        ExitStatus.OK,
+        ExitStatus.UNSUPPORTED,
+    )
     return min(found, key=order.index)

@@ -344,6 +344,7 @@ def test_a_build_is_compared_with_an_earlier_one(
     open_ = replace(
         again, comparisons=[replace(one, result="undecided") for one in again.comparisons]
     )
+    assert open_.status == ExitStatus.UNDECIDED
     tiles = [check_page.tiles(one)[2] for one in (again, open_)]
     caption = "of 2 comparisons slower than the baseline"
     assert tiles == [
@@ -804,6 +805,7 @@ def test_each_client_runs_with_each_server(tmp_path: Path, monkeypatch: pytest.M
         ([ExitStatus.UNSUPPORTED, ExitStatus.OK], ExitStatus.OK),
         ([ExitStatus.UNSUPPORTED, ExitStatus.UNSUPPORTED], ExitStatus.UNSUPPORTED),
         ([ExitStatus.OK, ExitStatus.UNCALIBRATED], ExitStatus.UNCALIBRATED),
+        ([ExitStatus.OK, ExitStatus.UNDECIDED], ExitStatus.UNDECIDED),
     ],
 )
 def test_the_status_of_a_matrix_is_its_worst(found: list[ExitStatus], expected: ExitStatus) -> None:
