@@ -204,7 +204,8 @@ def goodput(bulks: Sequence[Bulk]) -> Plot | None:
     capacity_bps, changing = levels.pop() if len(levels) == 1 else (None, ())
     caption = (
         "Payload at the receiver, in order: a gap with a peak behind it is data that waited for a"
-        " retransmission. Bold: means over 1 s. Faint: over 0.1 s, cut off at the top."
+        " retransmission. Bold: means over 1 s. Faint: over 0.1 s. Peaks far above the link's"
+        " rate are cut off."
     )
     marks = []
     if capacity_bps is not None:
