@@ -83,6 +83,8 @@ class RunSeries:
 
 MOST_LABELS, MOST_LINES = 8, 300
 """Most handovers that a plot labels, and most that it draws; more would hide the curves."""
+LONGEST_LABEL = 40
+"""Most letters of a label; longer ones of neighbours would hide each other."""
 ALIKE_S = 0.5
 """Handovers of several runs within this time are one line: jobs begin a little earlier or later."""
 
@@ -116,8 +118,11 @@ class _Line:
     runs: list[str]
 
     def label(self, count: int) -> str:
-        """Return its words; with its runs unless these are all `count` that are drawn."""
-        return self.what if len(self.runs) == count else f"{self.what}, {', '.join(self.runs)}"
+        """Return its words; with its runs unless these are all `count` that are drawn, or their
+        names are long.
+        """
+        whole = f"{self.what}, {', '.join(self.runs)}"
+        return self.what if len(self.runs) == count or len(whole) > LONGEST_LABEL else whole
 
 
 def _alike(lines: Sequence[_Line], t: float, what: str, name: str) -> _Line | None:
