@@ -237,8 +237,13 @@ def test_files_of_values_over_time_come_along(tmp_path: Path) -> None:
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     source = write(tmp_path / "lab")
     (tmp_path / "profile").mkdir()
-    with pytest.raises(ConfigError, match="exists"):
+    taken = f"the folder for the profile exists already: {tmp_path / 'profile'}"
+    with pytest.raises(ConfigError, match=re.escape(taken)) as caught:
         profile_import.run(source, tmp_path / "profile")
+    assert caught.value.hint == "choose another one with --to, or remove it"
+    with pytest.raises(ConfigError) as caught:
+        profile_import.run(source, source)
+    assert "remove" not in caught.value.hint, "the lab itself stays"
 
 
 def test_model_and_schema_agree(tmp_path: Path) -> None:

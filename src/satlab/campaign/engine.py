@@ -99,6 +99,9 @@ class Engine:
                 self.folder.reopen(task)
             left = self.folder.left(self.plan)
             more = ", longer if tasks must be repeated" if self.options.retries and left else ""
+            has_labs = any(task.lab == "netns" for task in left)
+            if (wait_s := self.options.wait_quiet_s) and has_labs:
+                more += f"; tasks wait for a quiet host, at most {wait_s:g} s"
             log.line(
                 f"{self.folder.path}: {len(left)} of {len(self.plan.tasks)} tasks left, estimated"
                 f" {duration(self.estimate_s(left))}{more}"
@@ -108,7 +111,6 @@ class Engine:
             finally:
                 chown_to_caller(self.folder.path)
         if stop.is_set():
-            log.line("stopped; the same command goes on")
             return ExitStatus.INTERRUPTED
         if lost := self.folder.left(self.plan):
             what = f"{len(lost)} tasks are not done (Snakemake: {status}): {self._why(lost[0])}"

@@ -6,6 +6,7 @@ paper's conclusions and writes the page.
 """
 
 import json
+import shlex
 import threading
 import time
 from collections import Counter
@@ -109,7 +110,9 @@ class Reproduction:
         Status 1: a run failed; 6: no conclusion was decided; 4: a run is out of calibration; 130:
         stopped. Raises HostError.
         """
-        go_on = f"satlab reproduce {self.about.name} --resume {self.engine.folder.path}"
+        words = ["satlab", "reproduce", self.about.name, "--resume", str(self.engine.folder.path)]
+        words += ["--keep", str(self.keep)] if self.keep is not None else []
+        go_on = shlex.join(words)
         try:
             status = self.engine.run(self.log, stop)
         except HostError as error:
@@ -118,7 +121,7 @@ class Reproduction:
             raise
         found = self._report()
         if status == ExitStatus.INTERRUPTED:
-            self.log.line(f"go on with: {go_on}")
+            self.log.line(f"stopped; go on with: {go_on}")
             return status
         runs = [run for of_cell in found.runs.values() for run in of_cell]
         if len(runs) < found.planned or any(run.failed for run in runs):

@@ -288,6 +288,22 @@ def test_labs_wait_for_a_quiet_host_one_at_a_time() -> None:
     assert worker.endswith("--retries 2 --wait-quiet 600") and "labs=1" in words
 
 
+@pytest.mark.promise("P34")
+def test_a_stopped_reproduction_keeps_its_runs_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep = tmp_path / "kept.json"
+    asked = reproduction.Request("seed-002", "real", quick=True, out=tmp_path, keep=keep)
+    work = reproduction.prepare(asked)
+    monkeypatch.setattr(engine, "is_installed", lambda: True)
+    stop = threading.Event()
+    stop.set()
+    assert work.run(stop) == ExitStatus.INTERRUPTED
+    assert json.loads(keep.read_text())["runs"] == []
+    command = f"satlab reproduce seed-002 --resume {work.engine.folder.path} --keep {keep}"
+    assert f"stopped; go on with: {command}\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("output", "runs", "status"),
     [

@@ -507,6 +507,21 @@ def test_a_long_reason_has_its_own_lines_on_a_terminal(
     assert "FAIL" in row and "10/2" in row
 
 
+def test_a_case_whose_programs_all_fail_says_why_not_that_it_misses_a_target(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, why = VirtualClock.sample, "client: a program is missing: sh: 1: nosuch: not found"
+
+    def sampled(*given: Any) -> Sample:
+        return replace(measured(*given), status="failed", reason=why, times_s=(None, None))
+
+    monkeypatch.setattr(VirtualClock, "sample", sampled)
+    found = check(tiny, monkeypatch, tmp_path, cases=["quick", "falling"], runs=2)
+    assert found.status == ExitStatus.FAILED
+    said = f"tiny, quinn-proto 0.11: quick fails: {why}; falling fails: {why}"
+    assert check_tables.summary(found) == said
+
+
 def test_what_is_not_in_the_baseline_is_judged_by_itself(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def run_campaign(
     log = ProgressLog(quiet)
     status = work.run(log, stop_on_signal())
     if status == ExitStatus.INTERRUPTED:
+        log.line("stopped; the same command goes on")
         return status
     collected, page = _report(plan, work.folder, log)
     if words := campaign_report.summary(collected):

@@ -92,7 +92,12 @@ def _by_run(
     runs: Runs,
 ) -> Table | None:
     groups = {name: rows for name, records in runs.items() if (rows := rows_of(records))}
-    return Table(head, groups=groups, numbers=all_but(head, texts)) if groups else None
+    if not groups:
+        return None
+    found = Table(head, groups=groups, numbers=all_but(head, texts))
+    every = [row for rows in groups.values() for row in rows]
+    used = [name for at, name in enumerate(head) if at < texts or any(row[at] for row in every)]
+    return found.columns(*used)
 
 
 def terminal_rows(rows: Iterable[SummaryRecord]) -> list[tuple[str, ...]]:

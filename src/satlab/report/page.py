@@ -73,6 +73,16 @@ class Table:
         """Return rows by heading; '' for none."""
         return {"": self.rows} if self.groups is None else self.groups
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has one text column, the first, and each cell is a line without a state."""
+        cells = (cell for row in self.rows for cell in row)
+        return (
+            self.groups is None
+            and set(self.numbers) == all_but(self.head, 1)
+            and all(isinstance(cell, str) and "\n" not in cell for cell in cells)
+        )
+
     def columns(self, *names: str) -> "Table":
         """Return the table with these columns alone, in this order."""
         places = [self.head.index(name) for name in names]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Names of runs: by what differs between them."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,10 @@ def of_folders(folders: Sequence[Path]) -> dict[str, str]:
     return dict(zip((about.run_id for about in manifests), names(settings), strict=True))
 
 
+def _without_folders(text: str) -> str:
+    return re.sub(r"[^:\s]*/", "", text)
+
+
 def differing(runs: Sequence[RunSettings]) -> list[dict[str, str]]:
     """Return what differs between runs, for each of them.
 
@@ -84,8 +89,11 @@ def differing(runs: Sequence[RunSettings]) -> list[dict[str, str]]:
             if any(other != text for other in among):
                 own[name] = text
         for name in dict.fromkeys(name for other in runs for name in other.link):
-            if len({other.link.get(name) for other in runs}) > 1:
-                own[name] = run.link.get(name, "default")
+            values = {other.link.get(name, "default") for other in runs}
+            if len(values) > 1:
+                text = run.link.get(name, "default")
+                is_clear = len(set(map(_without_folders, values))) == len(values)
+                own[name] = _without_folders(text) if is_clear else text
         for name, digest in run.files.items():
             namesakes = (each for each in runs if getattr(each, name) == getattr(run, name))
             if any(other.files.get(name) != digest for other in namesakes):

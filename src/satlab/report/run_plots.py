@@ -62,6 +62,8 @@ class RunSeries:
 
 MOST_LABELS, MOST_LINES = 8, 300
 """Most handovers that a plot labels, and most that it draws; more would hide the curves."""
+LONGEST_LABEL = 40
+"""Most letters of a label; longer ones of neighbours would hide each other."""
 ALIKE_S = 0.5
 """Handovers of several runs within this time are one line: jobs begin a little earlier or later."""
 
@@ -95,8 +97,11 @@ class _Line:
     runs: list[str]
 
     def label(self, count: int) -> str:
-        """Return its words; with its runs unless these are all `count` that are drawn."""
-        return self.what if len(self.runs) == count else f"{self.what}, {', '.join(self.runs)}"
+        """Return its words; with its runs unless these are all `count` that are drawn, or their
+        names are long.
+        """
+        whole = f"{self.what}, {', '.join(self.runs)}"
+        return self.what if len(self.runs) == count or len(whole) > LONGEST_LABEL else whole
 
 
 def _alike(lines: Sequence[_Line], t: float, what: str, name: str) -> _Line | None:
@@ -183,7 +188,8 @@ def goodput(bulks: Sequence[Bulk]) -> Plot | None:
     capacity_bps, changing = levels.pop() if len(levels) == 1 else (None, ())
     caption = (
         "Payload at the receiver, in order: a gap with a peak behind it is data that waited for a"
-        " retransmission. Bold: means over 1 s. Faint: over 0.1 s, cut off at the top."
+        " retransmission. Bold: means over 1 s. Faint: over 0.1 s. Peaks far above the link's"
+        " rate are cut off."
     )
     marks = []
     if capacity_bps is not None:

@@ -71,7 +71,7 @@ def versions(satlink: Path, opensand: Path | None = None) -> dict[str, str]:
     known = {
         "satlab": __version__,
         "python": platform.python_version(),
-        "satlink": _output([str(satlink), "--version"]),
+        "satlink": _output([str(satlink), "--version"]).removeprefix("satlink "),
         "opensand": _output([str(opensand), "-V"]) if opensand else "",
     }
     if shutil.which("dpkg-query"):

@@ -94,7 +94,11 @@ def run(source: Path, target: Path, satlink: Path = paths.SATLINK) -> Imported:
         HostError: satlink does not answer.
     """
     if target.exists():
-        raise ConfigError(f"{target} exists", hint="choose another folder with --to, or remove it")
+        raise ConfigError(
+            f"the folder for the profile exists already: {target.absolute()}",
+            hint="choose another one with --to"
+            + ("" if target.resolve() == source.resolve() else ", or remove it"),
+        )
     if not source.is_dir():
         raise ConfigError(f"{source}: no such folder")
     found = opensand.describe(source.resolve(), satlink)

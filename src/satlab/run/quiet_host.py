@@ -104,14 +104,14 @@ def wait_until_quiet(
             return True
         if host.now_s() >= end:
             log.line(
-                f"  the host is not quiet after {seconds:g} s: tasks wait for a core {share:.0%} of"
-                " the time"
+                f"  the host is not quiet after {seconds:g} s: tasks wait for a core"
+                f" {100 * share:.0f} % of the time"
             )
             return False
         if not is_reported:
             log.line(
                 f"  waiting for a quiet host, at most {seconds:g} s: tasks wait for a core"
-                f" {share:.0%} of the time"
+                f" {100 * share:.0f} % of the time"
             )
             is_reported = True
     return share < QUIET_SHARE

@@ -286,10 +286,13 @@ def calibrated(
     Raises:
         ConfigError: a run id was requested, and the run must be repeated.
         HostError: the host cannot go on.
+        KeyboardInterrupt: `stop` was set before a run began.
     """
     first = [prepared]
 
     def take() -> RunResult:
+        if stop.is_set():
+            raise KeyboardInterrupt
         return execute(first.pop() if first else prepare(prepared.request), log, stop)
 
     def why(result: RunResult) -> str:

@@ -6,11 +6,14 @@ requested.
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from satlab.common import paths
 from satlab.common.console import ProgressLog
-from satlab.run import quiet_host
+from satlab.link.options import LinkOptions
+from satlab.run import quiet_host, scenario_run
 from satlab.run.quiet_host import HostClock, Patience
 
 LOG = ProgressLog(quiet=True)
@@ -73,3 +76,14 @@ def test_what_is_out_of_calibration_is_taken_again(retries: int, results: str, t
         threading.Event(),
     )
     assert len(results) - len(left) == taken and found == results[taken - 1]
+
+
+def test_a_stop_before_a_run_begins_leaves_no_run(tmp_path: Path) -> None:
+    request = scenario_run.RunRequest(
+        paths.SCENARIOS / "ping.json", LinkOptions(), {}, tmp_path / "runs"
+    )
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(KeyboardInterrupt):
+        scenario_run.calibrated(scenario_run.prepare(request), Patience(600, 2), LOG, stop)
+    assert not request.runs.exists()

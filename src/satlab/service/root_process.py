@@ -55,7 +55,7 @@ def set_password(state: Path, login: str, role: Role, password: str) -> None:
             "accounts belong to the service's own user: this needs root", "run it as root"
         )
     state = state.absolute()
-    state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _make(state)
     check_owner(state)
     set_up_accounts(state, {"login": login, "role": role.name, "password": password})
 
@@ -233,13 +233,23 @@ def set_up_accounts(state: Path, request: dict[str, Any]) -> str:
     raise HostError(answer["error"], answer["hint"])
 
 
+def _make(state: Path) -> None:
+    try:
+        state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise HostError(
+            f"{state}: the service cannot make its folder there: {why}", "choose another --state"
+        ) from error
+
+
 @contextmanager
 def locked(state: Path) -> Iterator[None]:
     """Create the folder if needed, and hold its lock: two servers must not share a queue.
 
     Raises HostError.
     """
-    state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _make(state)
     if not state.stat().st_mode & stat.S_IXOTH:
         hint = f"chmod o+x {state}, or choose another --state; private folders in it stay closed"
         raise HostError(f"{state}: the service's own user cannot open it", hint)

@@ -168,3 +168,13 @@ def test_the_first_log_in_is_a_link(listen: str, public: str | None, url: str) -
     assert not any(
         "open" in line for line in root_process.greeting(socket, check(socket), "TOKEN-of_18")
     )
+
+
+def test_a_state_that_is_no_folder_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "state"
+    file.touch()
+    for state, why in ((file, "it is a file"), (file / "below", "Not a directory")):
+        with pytest.raises(HostError) as caught, root_process.locked(state):
+            pass
+        assert str(caught.value) == f"{state}: the service cannot make its folder there: {why}"
+        assert caught.value.hint == "choose another --state"

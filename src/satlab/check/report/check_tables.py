@@ -3,6 +3,7 @@
 
 import math
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
@@ -91,6 +92,8 @@ def markdown(check: CheckResult) -> str:
     return "\n".join(parts)
 
 
+MOST_LETTERS = 120
+"""Length of a reason in the summary."""
 MOST_NAMED = 3
 """Largest number of cases that the summary names; the others are counted."""
 
@@ -107,8 +110,7 @@ def summary(check: CheckResult) -> str:
         for one in check.verdicts
         if one.result == "fail" and (one.case, one.mark_mb) not in compared
     ]
-    bad += [f"{one.case} {_megabytes(one)} MB fails its target" for one in missed if one.mark_mb]
-    bad += [f"{one.case} fails" for one in missed if not one.mark_mb]
+    bad += dict.fromkeys(map(_missed, missed))
     if bad:
         more = f"; {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
         return f"{head}: {'; '.join(bad[:MOST_NAMED])}{more}"
@@ -141,6 +143,15 @@ def worst(comparisons: Sequence[BaselineComparison]) -> list[BaselineComparison]
         reverse=True,
     )
     return list({one.case: one for one in reversed(bad)}.values())[::-1]
+
+
+def _missed(one: TargetVerdict) -> str:
+    """Say which target a case misses; if all of its connections failed, why."""
+    if one.died and one.censored == one.n:
+        why = textwrap.shorten(one.died[0], MOST_LETTERS, placeholder=" ...")
+        return f"{one.case} fails: {why}"
+    what = f" {_megabytes(one)} MB fails its target" if one.mark_mb else " fails"
+    return f"{one.case}{what}"
 
 
 def _headline(one: BaselineComparison) -> str:

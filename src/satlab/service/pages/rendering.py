@@ -5,7 +5,7 @@ as pages instead of JSON, and the fields of a form.
 
 import html
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -71,14 +71,37 @@ class Page(APIRoute):
                     message = NO_SUCH_PAGE
                 return problem(request, error.status, str(message))
             except RequestValidationError as error:
-                places = ", ".join(str(fault["loc"][-1]) for fault in error.errors())
-                return problem(
-                    request, HTTPStatus.BAD_REQUEST, f"Invalid values in the address: {places}"
-                )
+                return _wrong_address(request, error.errors())
             except HTTPException as error:
                 return problem(request, error.status_code, str(error.detail))
 
         return answer
+
+
+_ALLOWED = {
+    "int_parsing": "a whole number",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "string_too_long": "at most {max_length} characters long",
+    "too_long": "there at most {max_length} times",
+    "value_error": "{error}",
+}
+"""What an address may say, by the kind of fault (pydantic's usage errors)."""
+
+
+def _wrong_address(request: Request, faults: Sequence[Mapping[str, Any]]) -> HTMLResponse:
+    if any(fault["loc"][0] == "path" for fault in faults):
+        return problem(request, HTTPStatus.NOT_FOUND, NO_SUCH_PAGE)
+    return problem(request, HTTPStatus.BAD_REQUEST, " ".join(map(_of_address, faults)))
+
+
+def _of_address(fault: Mapping[str, Any]) -> str:
+    """Say what is wrong with a value in the address: its name, what it is, and what it may be."""
+    name, given = fault["loc"][1], str(fault["input"])
+    allowed = _ALLOWED.get(fault["type"], "{}").format(fault["msg"], **fault.get("ctx", {}))
+    says = "" if fault["type"] in ("string_too_long", "too_long") else f" says {name}={given[:40]}"
+    return f"The address{says or ' is too long'}: {name} must be {allowed}."
 
 
 def render(

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 import polars as pl
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import AfterValidator
 
 import collect
 from satlab.common.errors import ConfigError, HostError
@@ -36,7 +37,15 @@ MAX_ROWS = 4_000_000
 
 Number = Annotated[int, Query(ge=1, le=100000)]
 Text = Annotated[str, Query(max_length=200)]
-Sort = Annotated[str, Query(pattern=rf"^(-?({'|'.join(run_list.SORTED_BY)}))?$")]
+
+
+def _sort(text: str) -> str:
+    if text.removeprefix("-") not in ("", *run_list.SORTED_BY):
+        raise ValueError(f"{', '.join(run_list.SORTED_BY)}, or one of them with - in front")
+    return text
+
+
+Sort = Annotated[str, AfterValidator(_sort)]
 Columns = Annotated[list[str] | None, Query(max_length=len(run_list.COLUMNS))]
 Keys = Annotated[list[str] | None, Query(max_length=MAX_COMPARED)]
 Format = Literal["csv", "parquet"]

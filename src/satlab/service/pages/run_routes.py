@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Routes below `/ui` of one run: its page while it runs and after, stop, logs, note, removal."""
 
+import re
 import shlex
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -8,6 +9,7 @@ from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import AfterValidator
 
 from satlab.common.errors import ConfigError
 from satlab.run import scenario_run
@@ -34,7 +36,15 @@ from satlab.service.pages.server_sent_events import Events
 router = APIRouter(route_class=Page, include_in_schema=False)
 Hop = Annotated[Literal["", "forward", "return", "terrestrial"], Query()]
 """The hop of the path whose curves are shown (path_picture.HOPS)."""
-Time = Annotated[str, Query(pattern=r"^(-?[0-9]{1,7}(\.[0-9]{0,3})?)?$")]
+
+
+def _time(text: str) -> str:
+    if not re.fullmatch(r"(-?[0-9]{1,7}(\.[0-9]{0,3})?)?", text):
+        raise ValueError("a number of seconds, with at most 7 digits and 3 decimals")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_time)]
 """A time in s, negative: from the last one; '' for the first or last one (link_view.Shown)."""
 
 

@@ -306,7 +306,7 @@ def test_records_and_files_are_exported(
     assert "20261121-120000-x/raw/link.jsonl" in names
     assert "20261121-120000-x/raw/link" not in names, "no link leads out"
     assert runner.get("/ui/export/records.csv").status_code == 400
-    assert runner.get("/ui/export/records.xml?run=1").status_code == 400
+    assert runner.get("/ui/export/records.xml?run=1").status_code == 404
     assert runner.get("/ui/export/archive?run=999").status_code == 404
 
 

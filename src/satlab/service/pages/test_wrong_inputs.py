@@ -140,3 +140,38 @@ def test_an_expired_session_is_explained(app: FastAPI, anonymous: TestClient) ->
     (said,) = sentences(answer)
     assert said.startswith("Your session has ended. Log in, then go back")
     assert "<h1>Log in first</h1>" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("?page=x", "The address says page=x: page must be a whole number."),
+        ("?page=0", "The address says page=0: page must be 1 or more."),
+        ("?page=100001", "The address says page=100001: page must be 100000 or less."),
+        (
+            "?sort=size",
+            "The address says sort=size: sort must be run, status, launched, elapsed, user, or one"
+            " of them with - in front.",
+        ),
+        ("?q=" + "x" * 201, "The address is too long: q must be at most 200 characters long."),
+        (
+            "/1/live?since=1h",
+            "The address says since=1h: since must be a number of seconds, with at most 7 digits"
+            " and 3 decimals.",
+        ),
+        (
+            "/1/live?hop=up",
+            "The address says hop=up: hop must be '', 'forward', 'return' or 'terrestrial'.",
+        ),
+    ],
+)
+def test_a_wrong_address_is_explained(path: str, said: str, runner: TestClient) -> None:
+    post(runner, "/scenarios/satlab/ping", **PING)
+    answer = runner.get(f"/ui/runs{path}")
+    assert answer.status_code == 400
+    assert said in html.unescape(answer.text)
+
+
+def test_the_address_of_no_run_is_no_page(runner: TestClient) -> None:
+    answer = runner.get("/ui/runs/first")
+    assert answer.status_code == 404 and "There is no such page" in answer.text
