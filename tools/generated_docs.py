@@ -44,7 +44,7 @@ Summary records go to stdout (`--json`: JSON lines), messages to stderr, files t
 | 3 | the host cannot do it (not root, no namespaces, no TUN device, port in use, disk full) |
 | 4 | measured, but out of calibration: figures are kept and marked |
 | 5 | `satlab check`: the programs support none of the cases |
-| 6 | nothing was decided: `satlab reproduce` no conclusion of the paper, `satlab check --baseline` no comparison; the report says what is missing |
+| 6 | nothing was decided: no conclusion of a paper, or no comparison of a `check`; the report says what is missing |
 | 130 | interrupted; the lab was removed |
 """
 LINK_HEAD = f"""# Options of a link

@@ -585,7 +585,8 @@ def test_a_single_run_has_the_name_of_its_scenario_and_equal_ones_have_numbers()
     assert run_names.names([one, one]) == ["bulk_tcp over geo, run 1", "bulk_tcp over geo, run 2"]
     short = replace(one, link={"seed": "1", "queue_bdp": "0.5"})
     assert run_names.names([one, short]) == ["queue_bdp=default", "queue_bdp=0.5"]
-    timed = [replace(one, link={"timeline": file}) for file in ("/a/b/up.json", "/c/up.json")]
+    files = ("/a/b/up.json", "/c/up.json")
+    timed = [replace(one, link={"seed": "1", "timeline": file}) for file in files]
     assert run_names.names([one, timed[0]]) == ["timeline=default", "timeline=up.json"]
     assert run_names.names(timed) == ["timeline=/a/b/up.json", "timeline=/c/up.json"]
     leo = replace(one, profile="leo")
