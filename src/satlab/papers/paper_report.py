@@ -74,7 +74,8 @@ def _tiles(results: PaperResults) -> Iterator[Tile]:
     if off:
         yield Tile(str(off), "of them out of calibration, shown apart and not judged", state="bad")
     deviations: dict[tuple[str, str], list[float]] = {}
-    for one in results.comparisons:
+    # A paper with agreements has a table for each figure.
+    for one in () if results.agreements else results.comparisons:
         if one.deviation is not None and one.cell.published:
             key = one.metric, one.cell.published
             deviations.setdefault(key, []).append(abs(one.deviation))

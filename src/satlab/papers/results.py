@@ -140,7 +140,7 @@ class AgreementResult:
             "Median deviation": NOTHING if self.median is None else f"{self.median:.1%}",
             "At most": f"{self.agreement.at_most:.0%}",
             "Verdict": self.verdict,
-            "Beyond it": ", ".join(self.misses) or NOTHING,
+            "Beyond it": _first(self.misses) or NOTHING,
             "Too few runs": _first(self.lacking) or NOTHING,
         }
 
