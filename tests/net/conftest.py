@@ -110,7 +110,7 @@ def satlab(*words: str) -> "subprocess.CompletedProcess[str]":
         env=os.environ | {"PYTHONPATH": paths.PYTHONPATH},
         capture_output=True,
         text=True,
-        timeout=140,
+        timeout=300,
         check=False,
     )
     assert done.returncode in (ExitStatus.OK, ExitStatus.UNCALIBRATED), done.stderr
