@@ -72,7 +72,10 @@ USUAL_HOST = "2 cores (AMD EPYC, nested virtualisation), Debian 12, Linux 6.18, 
 PAPER_HEAD = f"""# {{name}}: what was measured
 
 {{title}}. The runs are in `runs.json`, with their dates, hosts and commits. Only runs in
-calibration are judged; n is their number. Deviations in brackets are of too few runs. {MADE}
+calibration are judged; n is their number. Deviations in brackets are of too few runs.
+A cell is orbit/loss in %/type. A dash: no figure. Cut off: not reached before the transfer or the
+page load was ended. The last column counts the runs out of calibration, with their figure in brackets.
+{MADE}
 """
 AGREEMENT_COLUMNS = (
     "Figure",

@@ -40,9 +40,8 @@ class Ours:
     def interval(self) -> Interval | None:
         """Return the 95 % interval of the mean; None with one run."""
         if self.samples:
-            if self.runs == 1:
-                return None
-            return statistics.interval(self.samples, _estimate(self.bootstrap))
+            one = self.runs == 1
+            return None if one else statistics.interval(self.samples, _estimate(self.bootstrap))
         return statistics.around(self.mean, [(self.variance, self.runs)])
 
     @property

@@ -59,7 +59,7 @@ class Comparison:
             mine = _least(self.ours) + _with_spread(
                 self.ours.mean, self.ours.in_time, figure.digits
             )
-            if (found := self.ours.interval) is not None:
+            if (found := self.ours.interval) is not None and not math.isinf(found.low):
                 ends = f"{found.low:.{figure.digits}f} to {found.high:.{figure.digits}f}"
                 interval = ends.replace("inf", "\N{INFINITY}")
         return {

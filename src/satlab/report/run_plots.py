@@ -61,9 +61,9 @@ class RunSeries:
 
 
 MOST_LABELS, MOST_LINES = 8, 300
-"""Most handovers that a plot labels, and most that it draws; more would hide the curves."""
+"""Most handovers that a plot labels, and that it draws: more of them would hide the curves."""
 LONGEST_LABEL = 40
-"""Most letters of a label; longer ones of neighbours would hide each other."""
+"""Most letters of a label: longer labels would cover their neighbours."""
 ALIKE_S = 0.5
 """Handovers of several runs within this time are one line: jobs begin a little earlier or later."""
 

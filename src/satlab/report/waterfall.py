@@ -68,7 +68,7 @@ class Below:
 
     @property
     def caption(self) -> str:
-        """Return what is below, in words; empty if nothing is."""
+        """Return the words that explain the rows below the requests; empty without such rows."""
         rate = " Below: what the forward link carries." if self.rate else ""
         cpu = " CPU: cores that driver and browser keep busy; grey: all programs of the host."
         return rate + (cpu if self.browser else "")
