@@ -26,9 +26,8 @@ impl Ring {
     pub(crate) fn push(&mut self, time: Nanos, packet: &[u8]) {
         self.bytes += packet.len() as u64;
         self.packets.push_back((time, packet.len() as u32));
-        if let Some(last) = self.segments.back_mut()
-            && last.capacity() - last.len() >= packet.len()
-        {
+        let has_room = |it: &&mut Vec<u8>| it.capacity() - it.len() >= packet.len();
+        if let Some(last) = self.segments.back_mut().filter(has_room) {
             last.extend_from_slice(packet);
             return;
         }
@@ -69,12 +68,12 @@ impl Ring {
         self.bytes -= len as u64;
         self.read += len;
         let is_read = |it: &Vec<u8>| it.len() == self.read;
-        if self.segments.front().is_some_and(is_read)
-            && let Some(mut first) = self.segments.pop_front()
-        {
-            first.clear();
-            self.spare.push(first);
-            self.read = 0;
+        if self.segments.front().is_some_and(is_read) {
+            if let Some(mut first) = self.segments.pop_front() {
+                first.clear();
+                self.spare.push(first);
+                self.read = 0;
+            }
         }
     }
 
