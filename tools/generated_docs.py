@@ -160,11 +160,12 @@ def _paper(file: Path) -> str:
     asked = {cell.id for cell in about.cells if not cell.on_request}
     runs = {name: [one.run() for one in kept if one.cell == name] for name in sorted(asked)}
     results = PaperResults(about, runs, [cell for cell in about.cells if cell.id in asked])
+    figures = result_tables.comparisons(results)
     tables = [
         *result_tables.deviations(results),
         result_tables.agreements(results).columns(*AGREEMENT_COLUMNS),
         result_tables.conclusions(results.judgements),
-        result_tables.comparisons(results).columns(*PAPER_COLUMNS),
+        figures.columns(*(name for name in PAPER_COLUMNS if name in figures.head)),
     ]
     head = PAPER_HEAD.format(name=about.known_as, title=about.title)
     text = "\n".join(map(text_tables.markdown, tables))

@@ -227,6 +227,7 @@ def _write(frame: pl.DataFrame, folder: Path) -> None:
         if link.is_symlink():
             link.unlink()
     shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()  # also if there are no rows
     with scratch.folder("dataset") as own:
         for (cell,), part in frame.group_by(["cell"], maintain_order=True):
             part.write_parquet(own / "part.parquet")

@@ -3,17 +3,18 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from satlab.campaign import kept_runs, reproduction
+from satlab.campaign import engine, kept_runs, reproduction
 from satlab.campaign.kept_runs import KeptRun
 from satlab.campaign.task_record import Host
 from satlab.common import paths
-from satlab.common.errors import ConfigError
+from satlab.common.errors import ConfigError, ExitStatus
 from satlab.papers.scenario_figures import Records
 from satlab.papers.test_seed_002 import bulk, load
 
@@ -55,6 +56,23 @@ def kept(of: reproduction.Reproduction, cell: str, number: int, **change: Any) -
 
 def left(of: reproduction.Reproduction) -> list[str]:
     return [task.id for task in of.engine.plan.tasks]
+
+
+@pytest.mark.promise("P89")
+def test_with_all_runs_in_the_file_a_reproduction_judges_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "is_installed", lambda: True)
+    first = prepared(tmp_path, runs=5)
+    runs = [kept(first, cell, number) for cell in CELLS for number in range(1, 6)]
+    kept_runs.write(tmp_path / "runs.json", "seed-002", runs)
+    again = prepared(tmp_path, runs=5)
+    assert left(again) == []
+    assert again.run(threading.Event()) == ExitStatus.UNDECIDED  # no conclusion is of these cells
+    assert again.results is not None and again.results.planned == 10
+    assert json.loads((tmp_path / "runs.json").read_text())["runs"] == [
+        run.model_dump(mode="json", by_alias=True) for run in runs
+    ]
 
 
 @pytest.mark.promise("P89")
