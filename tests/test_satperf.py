@@ -392,6 +392,7 @@ def test_a_wrong_state_file_is_refused_whole(bench: Bench) -> None:
 
 CLIENTS = {
     "--congestion-control bbr": "use --stack quiche",
+    "--stack quiche --congestion-control reno-quicly": "use reno, or --stack quinn",
     "--initial-window 0 --receive-window 1": "receive-window: 1",
     "--stack quiche --ack-threshold 9": "no ACK frequency",
     "--zero-rtt s": "use --stack quiche",

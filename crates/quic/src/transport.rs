@@ -70,9 +70,10 @@ fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send +
     // send nothing, ever.
     let window = options.initial_window_bytes() + 1;
     Ok(match options.congestion_control {
-        CongestionControl::Reno => {
+        control @ (CongestionControl::Reno | CongestionControl::RenoQuicly) => {
             let mut config = NewRenoConfig::default();
             config.initial_window(window);
+            config.loss_reduction_factor(control.loss_reduction_factor());
             Arc::new(config)
         }
         CongestionControl::Cubic if options.slow_start == SlowStart::Search => {
@@ -150,6 +151,24 @@ mod tests {
             let built = controller(&options).unwrap().build(origin(), 1200);
             assert_eq!(built.initial_window(), 120_001);
             assert_eq!(built.window(), 120_001);
+        }
+    }
+
+    #[test]
+    fn a_loss_takes_the_window_of_reno_to_a_half_and_that_of_quicly_to_0_7() {
+        for (congestion_control, left) in [
+            (CongestionControl::Reno, 60_000),
+            (CongestionControl::RenoQuicly, 84_000),
+        ] {
+            let options = LegOptions {
+                congestion_control,
+                initial_window: 100,
+                ..LegOptions::default()
+            };
+            let mut built = controller(&options).unwrap().build(origin(), 1200);
+            let sent = origin() + Duration::from_millis(1);
+            built.on_congestion_event(sent + Duration::from_secs(1), sent, false, 1200);
+            assert_eq!(built.window(), left);
         }
     }
 

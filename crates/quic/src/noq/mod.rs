@@ -69,9 +69,10 @@ fn ack_frequency(options: &LegOptions) -> Option<AckFrequencyConfig> {
 fn controller(options: &LegOptions) -> Result<Arc<dyn ControllerFactory + Send + Sync>, Faults> {
     let window = options.initial_window_bytes() + 1; // as with quinn
     Ok(match options.congestion_control {
-        CongestionControl::Reno => {
+        control @ (CongestionControl::Reno | CongestionControl::RenoQuicly) => {
             let mut config = NewRenoConfig::default();
             config.initial_window(window);
+            config.loss_reduction_factor(control.loss_reduction_factor());
             Arc::new(config)
         }
         CongestionControl::Cubic => {

@@ -483,17 +483,25 @@ fn check(options: &LegOptions) -> Result<(), Faults> {
         }))
         .chain(options.careful_resume_fault("with quiche"))
         .chain(options.slow_start_fault("with quiche"))
-        .chain(
-            (options.congestion_control == CongestionControl::Bbr3).then(|| Fault {
-                option: "congestion-control",
-                why: "bbr3 is not offered with quiche; use bbr, or --stack noq".into(),
-            }),
-        )
+        .chain(why_not(options.congestion_control).map(|why| Fault {
+            option: "congestion-control",
+            why: why.into(),
+        }))
         .collect();
     if faults.is_empty() {
         Ok(())
     } else {
         Err(Faults(faults))
+    }
+}
+
+fn why_not(control: CongestionControl) -> Option<&'static str> {
+    match control {
+        CongestionControl::Bbr3 => Some("bbr3 is not offered with quiche; use bbr, or --stack noq"),
+        CongestionControl::RenoQuicly => {
+            Some("reno-quicly is not offered with quiche; use reno, or --stack quinn")
+        }
+        CongestionControl::Reno | CongestionControl::Cubic | CongestionControl::Bbr => None,
     }
 }
 
@@ -504,9 +512,9 @@ fn config(options: &LegOptions, tls: &TlsFiles) -> Result<Config, StackError> {
     config.set_application_protos(&[ALPN]).map_err(library)?;
     config.enable_early_data();
     config.set_cc_algorithm(match options.congestion_control {
-        CongestionControl::Reno => CongestionControlAlgorithm::Reno,
+        // `check` refuses reno-quicly and BBRv3.
+        CongestionControl::Reno | CongestionControl::RenoQuicly => CongestionControlAlgorithm::Reno,
         CongestionControl::Cubic => CongestionControlAlgorithm::CUBIC,
-        // `check` refuses BBRv3.
         CongestionControl::Bbr | CongestionControl::Bbr3 => {
             CongestionControlAlgorithm::Bbr2Gcongestion
         }
