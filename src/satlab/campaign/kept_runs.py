@@ -47,7 +47,7 @@ class KeptRun(Strict):
 
     cell: str
     number: int = Field(ge=1)
-    asked: str = Field(description="SHA-256 of the request without its seed")
+    asked: str = Field(description="SHA-256 of the request without its seed, and of its constants")
     satlab_version: str
     commit: str = Field(description="of the sources; empty outside a clone")
     host: Host
@@ -85,8 +85,12 @@ def load(file: Path, paper: str) -> KeptRuns:
 
 
 def asked(task: Task) -> str:
-    """Return the digest of what a task asks for, the same for each of its seeds."""
+    """Return the digest of what a task asks for, with the constants of its scenario; the same for
+    each of its seeds.
+    """
     document = task.request.model_dump(mode="json", by_alias=True)
+    scenario = json.loads((paths.SCENARIOS / f"{document['scenario']}.json").read_bytes())
+    document["constants"] = scenario.get("constants", {})
     link = {name: value for name, value in document.get("link", {}).items() if name != "seed"}
     text = json.dumps(document | {"link": link}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
