@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs and flows on the nodes of an active run, from the progress of the run. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
 from satlab.report.page import Table, all_but
 from satlab.run.lab_activity import Activity as Sample
+from satlab.run.quic_flows import Flow
 from satlab.service.root_helper.progress_file import Progress
 
 UNKNOWN = "\u2013"
@@ -31,7 +32,7 @@ _SAMPLE = TypeAdapter(Sample)
 class Activity:
     """Activity of the nodes. `nodes`: CPU time of all programs of a node, % of a core.
 
-    `windows`: a few words on each flow of the table, in its order.
+    `windows`: a few words on the flows of each node.
     """
 
     nodes: Mapping[str, float]
@@ -78,8 +79,18 @@ def of(progress: Progress | None, *, ended: bool) -> Activity:
         {each["node"]: each["cpu_percent"] for each in sample["nodes"]},
         Table(FLOW_COLUMNS, flows, numbers=all_but(FLOW_COLUMNS, 5), cards=True),
         Table(PROGRAM_COLUMNS, programs, numbers=all_but(PROGRAM_COLUMNS, 2), cards=True),
-        tuple(f"{flow.node}: cwnd {size(flow.cwnd_bytes)}" for flow in sample["flows"]),
+        tuple(_windows(sample["flows"])),
     )
+
+
+def _windows(flows: Sequence[Flow]) -> Iterator[str]:
+    by_node: dict[str, list[int]] = {}
+    for flow in flows:
+        by_node.setdefault(flow.node, []).append(flow.cwnd_bytes)
+    for node, windows in by_node.items():
+        sizes = dict.fromkeys((size(min(windows)), size(max(windows))))
+        count = f" of {len(windows)} flows" if len(windows) > 1 else ""
+        yield f"{node}: cwnd{count} {' to '.join(sizes)}"
 
 
 def _amount(value: float | None, unit: float, digits: int) -> str:

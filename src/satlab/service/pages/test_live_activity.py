@@ -3,6 +3,8 @@
 
 from typing import Any
 
+import pytest
+
 from satlab.service.pages import live_activity
 from satlab.service.pages.live_activity import NOTHING, UNKNOWN
 
@@ -74,6 +76,16 @@ def test_p348_what_a_source_does_not_say_is_shown_as_unknown() -> None:
         UNKNOWN,
     )
     assert found.windows == ("server: cwnd 1.23 MB", "proxy-gw: cwnd 12 kB")
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [(1_234_500, "cwnd of 2 flows 1.23 MB"), (14_000, "cwnd of 2 flows 14 kB to 1.23 MB")],
+)
+def test_the_windows_of_the_flows_of_a_node_are_one_line(second: int, words: str) -> None:
+    first = SAMPLE["flows"][0]
+    sample = SAMPLE | {"flows": [first, first | {"cwnd_bytes": second}]}
+    assert live_activity.of({"activity": sample}, ended=False).windows == (f"server: {words}",)
 
 
 def test_a_node_of_the_picture_has_the_cpu_time_of_its_programs_and_of_all_terminals() -> None:
