@@ -464,7 +464,7 @@ def parser() -> argparse.ArgumentParser:
 
 def leg_value(text: str) -> str:
     """Accept a word or a number; 0 and `default` leave an option to the proxy."""
-    if not re.fullmatch(r"[a-z0-9]{1,16}", text):
+    if len(text) > 16 or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", text):
         raise argparse.ArgumentTypeError("is neither a word nor a number")
     return "" if text in ("0", "default") else text
 
