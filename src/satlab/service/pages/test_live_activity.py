@@ -84,8 +84,9 @@ def test_p348_what_a_source_does_not_say_is_shown_as_unknown() -> None:
 )
 def test_the_windows_of_the_flows_of_a_node_are_one_line(second: int, words: str) -> None:
     first = SAMPLE["flows"][0]
-    sample = SAMPLE | {"flows": [first, first | {"cwnd_bytes": second}]}
-    assert live_activity.of({"activity": sample}, ended=False).windows == (f"server: {words}",)
+    flows = [first, first | {"cwnd_bytes": second}]
+    progress: Any = {"activity": SAMPLE | {"flows": flows}}
+    assert live_activity.of(progress, ended=False).windows == (f"server: {words}",)
 
 
 def test_a_node_of_the_picture_has_the_cpu_time_of_its_programs_and_of_all_terminals() -> None:
