@@ -71,10 +71,16 @@ and Linux 6.18. {MADE}"""
 USUAL_HOST = "2 cores (AMD EPYC, nested virtualisation), Debian 12, Linux 6.18, quiet"
 PAPER_HEAD = f"""# {{name}}: what was measured
 
-{{title}}. The runs are in `runs.json`, with their dates, hosts and commits. Only runs in
-calibration are judged; n is their number. Deviations in brackets are of too few runs.
-A cell is orbit/loss in %/type. A dash: no figure. Cut off: not reached before the transfer or the
-page load was ended. The last column counts the runs out of calibration, with their figure in brackets.
+{{title}}. The runs are in `runs.json`, with their dates, hosts and commits.
+
+- A cell is orbit/loss in %/type. Types: `quic` and `tcp` are transfers, `h3` and `h1` page loads over
+  HTTP/3 and HTTP/1.1; those in `-pep` pass the proxies.
+- *Ours* is the median of the runs, for goodput and received bytes the mean, with its 95 % interval.
+- Only runs in calibration are judged; n is their number. Runs out of calibration, if any, are counted
+  in the last column, with their figure in brackets.
+- Deviations in brackets are of too few runs. A dash: no figure. Cut off: not reached before the
+  transfer or the page load was ended.
+
 {MADE}
 """
 AGREEMENT_COLUMNS = (

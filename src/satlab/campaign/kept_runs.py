@@ -19,7 +19,7 @@ from collect import raw
 from collect.records import MOST, Status
 from satlab.campaign.plan_file import Plan, Task
 from satlab.campaign.task_record import Host, TaskRecord
-from satlab.campaign.task_request import Strict
+from satlab.campaign.task_request import Strict, shipped_scenario
 from satlab.common import paths
 from satlab.common.errors import ConfigError
 from satlab.common.files import write_atomically
@@ -47,7 +47,9 @@ class KeptRun(Strict):
 
     cell: str
     number: int = Field(ge=1)
-    asked: str = Field(description="SHA-256 of the request without its seed, and of its constants")
+    asked: str = Field(
+        description="SHA-256 of the request without its seed, with the scenario's constants"
+    )
     satlab_version: str
     commit: str = Field(description="of the sources; empty outside a clone")
     host: Host
@@ -89,8 +91,7 @@ def asked(task: Task) -> str:
     each of its seeds.
     """
     document = task.request.model_dump(mode="json", by_alias=True)
-    scenario = json.loads((paths.SCENARIOS / f"{document['scenario']}.json").read_bytes())
-    document["constants"] = scenario.get("constants", {})
+    document["constants"] = shipped_scenario(document["scenario"]).get("constants", {})
     link = {name: value for name, value in document.get("link", {}).items() if name != "seed"}
     text = json.dumps(document | {"link": link}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

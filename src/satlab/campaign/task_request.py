@@ -101,7 +101,7 @@ class Run(_OfLink):
 
         Raises ConfigError if the host has no such scenario or profile, or a value must not be set.
         """
-        document = _scenario(self.scenario)
+        document = shipped_scenario(self.scenario)
         faults = [
             Fault(
                 f"values.{name}",
@@ -301,7 +301,9 @@ def of_run(scenario: Path, link: LinkOptions, values: Mapping[str, str]) -> Run 
     names += [] if link.profile in paths.shipped_profiles() else ["profile"]
     if is_shipped:
         names += [
-            f"values.{name}" for name in values if name not in _settable(_scenario(scenario.stem))
+            f"values.{name}"
+            for name in values
+            if name not in _settable(shipped_scenario(scenario.stem))
         ]
     try:
         found = Run.model_validate(
@@ -332,7 +334,7 @@ def _run_words(scenario: str, link: LinkOptions, values: Mapping[str, str]) -> l
 
 
 @functools.cache
-def _scenario(name: str) -> Mapping[str, Any]:
+def shipped_scenario(name: str) -> Mapping[str, Any]:
     """Return a shipped scenario. Raises ConfigError."""
     if name not in {path.stem for path in paths.SCENARIOS.glob("*.json")}:
         raise ConfigError(

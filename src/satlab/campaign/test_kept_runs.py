@@ -76,6 +76,24 @@ def test_with_all_runs_in_the_file_a_reproduction_judges_them(
 
 
 @pytest.mark.promise("P89")
+def test_a_run_is_repeated_if_a_constant_of_its_scenario_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepared(tmp_path, runs=1)
+    kept_runs.write(tmp_path / "runs.json", "seed-002", [kept(first, cell, 1) for cell in CELLS])
+    assert left(prepared(tmp_path, runs=1)) == []
+
+    def changed(name: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((paths.SCENARIOS / f"{name}.json").read_text())
+        if name == "tcp":
+            document["constants"]["proxy_gw_cc"] = "cubic"
+        return document
+
+    monkeypatch.setattr(kept_runs, "shipped_scenario", changed)
+    assert left(prepared(tmp_path, runs=1)) == ["geo-0-tcp.1"]
+
+
+@pytest.mark.promise("P89")
 def test_runs_of_the_file_are_not_repeated_unless_marked_or_asked_for_differently(
     tmp_path: Path,
 ) -> None:

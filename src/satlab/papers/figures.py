@@ -306,7 +306,7 @@ FIGURES: Mapping[str, FigureOf] = {
         "Page Load Time", "ms", 0, lambda run: run.figure("page_load_time_ms")
     ),
     HOST_PART: _of_records(
-        "Page Load Time over a bare wire", "ms", 0, lambda run: run.figure(HOST_PART)
+        "Host part of Page Load Time", "ms", 0, lambda run: run.figure(HOST_PART)
     ),
     "connect_ms": _of_records("Connection established", "ms", 1, lambda r: r.figure("connect_ms")),
     "ttfb_ms": _of_records("Time to first byte", "ms", 0, lambda run: run.figure("ttfb_ms")),
